@@ -1,0 +1,2 @@
+//! The `kvplan` command.
+fn main() {}

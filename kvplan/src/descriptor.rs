@@ -1,0 +1,65 @@
+//! What a plan answers for a request: byte ranges, ready to be moved.
+
+use kvspec::StorageIndex;
+
+/// One contiguous piece of a transfer: `len` bytes at a place on either side.
+///
+/// Never crosses a storage; the address is the storage's base plus the offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Descriptor {
+    /// Storage at the worker that planned.
+    pub local_storage: StorageIndex,
+    /// Storage at the peer.
+    pub remote_storage: StorageIndex,
+    /// Bytes from the base of the local storage.
+    pub local_offset: u64,
+    /// Bytes from the base of the remote storage.
+    pub remote_offset: u64,
+    /// Length in bytes, at least 1.
+    pub len: u64,
+}
+
+/// Destination bytes that belong to a requested block and that no source holds: the receiver zeroes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZeroRange {
+    /// Storage at the destination.
+    pub storage: StorageIndex,
+    /// Bytes from its base.
+    pub offset: u64,
+    /// Length in bytes, at least 1.
+    pub len: u64,
+}
+
+/// The answer to a request, and the buffers it was made in: reuse it and nothing is allocated per descriptor.
+#[derive(Debug, Default)]
+pub struct Descriptors {
+    pub(crate) descriptors: Vec<Descriptor>,
+    pub(crate) zero: Vec<ZeroRange>,
+    pub(crate) padding_bytes: u64,
+}
+
+impl Descriptors {
+    /// An empty answer.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Descriptors, lane by lane, sorted by local storage and offset within a lane, merged.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Descriptor] {
+        &self.descriptors
+    }
+
+    /// Destination ranges to zero, sorted and merged.
+    #[must_use]
+    pub fn zero(&self) -> &[ZeroRange] {
+        &self.zero
+    }
+
+    /// Bytes moved that no part declares: bridged gaps.
+    #[must_use]
+    pub fn padding_bytes(&self) -> u64 {
+        self.padding_bytes
+    }
+}

@@ -1,0 +1,4 @@
+//! Plans KV cache transfers.
+
+pub mod descriptor;
+pub mod request;

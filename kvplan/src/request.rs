@@ -1,0 +1,40 @@
+//! Which blocks to move: block lists by group and side.
+
+use kvspec::{BlockId, GroupId};
+use serde::{Deserialize, Serialize};
+
+/// Direction of a transfer, seen from the worker that plans and posts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// Remote to local: decode pulls.
+    #[default]
+    Read,
+    /// Local to remote: prefill pushes.
+    Write,
+}
+
+/// Blocks of one group on one side, in the order of the sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockList {
+    /// Group on that side.
+    pub group: GroupId,
+    /// List index, in blocks of that group on that side, of `blocks[0]`: a prefix hit starts late.
+    #[serde(default)]
+    pub first: u64,
+    /// Block ids; [`BlockId::HOLE`] where nothing is stored.
+    pub blocks: Vec<BlockId>,
+}
+
+/// What to move between the two workers of a pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Direction; must be the plan's.
+    pub op: Op,
+    /// Lists of this worker's groups.
+    pub local: Vec<BlockList>,
+    /// Lists of the peer's groups.
+    pub remote: Vec<BlockList>,
+}
