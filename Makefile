@@ -1,0 +1,44 @@
+# Each target sets up what it needs (see scripts/deps.sh) and costs nothing to run again.
+#
+#   make build          target/release/kvplan
+#   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
+#   make test           every test
+#   make bench          every benchmark
+#   make lint           formatting, clippy and rustdoc, all as errors
+#   make fmt            formats the sources
+#   make deps           only the set-up
+#
+# What the machine lacks goes into .deps/: delete that folder to start over. KV_DEPS_FORCE=1 ignores the NIXL
+# and libclang that the machine has.
+
+SHELL := bash
+CARGO ?= cargo
+ARGS ?=
+FEATURES := kvplan/cli
+# Read before every command: where libclang and NIXL are.
+ENV := ROOT='$(CURDIR)'; source .deps/env.sh;
+
+.PHONY: build demo test bench lint fmt deps
+
+build: deps
+	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
+
+demo: deps
+	@$(ENV) $(CARGO) run --release --quiet --package examples --bin demo -- $(ARGS)
+
+test: deps
+	@$(ENV) $(CARGO) test --workspace --features $(FEATURES)
+
+bench: deps
+	@$(ENV) $(CARGO) bench --workspace --features $(FEATURES) $(ARGS)
+
+lint: deps
+	@$(ENV) $(CARGO) fmt --all --check
+	@$(ENV) $(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	@$(ENV) RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --all-features --no-deps
+
+fmt:
+	@$(CARGO) fmt --all
+
+deps:
+	@scripts/deps.sh

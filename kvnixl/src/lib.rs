@@ -1,0 +1,1 @@
+//! Moves KV cache blocks over NIXL.
