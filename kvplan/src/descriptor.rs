@@ -36,6 +36,7 @@ pub struct Descriptors {
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) zero: Vec<ZeroRange>,
     pub(crate) padding_bytes: u64,
+    pub(crate) scratch: crate::answer::Scratch,
 }
 
 impl Descriptors {
@@ -43,6 +44,19 @@ impl Descriptors {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Empties the answer and keeps its buffers.
+    pub fn clear(&mut self) {
+        self.descriptors.clear();
+        self.zero.clear();
+        self.padding_bytes = 0;
+    }
+
+    /// Bytes moved, padding included.
+    #[must_use]
+    pub fn num_bytes(&self) -> u64 {
+        self.descriptors.iter().map(|descriptor| descriptor.len).sum()
     }
 
     /// Descriptors, lane by lane, sorted by local storage and offset within a lane, merged.

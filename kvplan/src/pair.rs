@@ -1,0 +1,305 @@
+//! Pairing: two workers' specs become a plan, or a list of reasons why not.
+//!
+//! Layers meet by name and parts by name. For each pair of parts the units in common that this source must deliver
+//! ([`serve`](crate::serve)), the ways in which blocks meet ([`schedule`](crate::schedule)) and the token factors
+//! ([`refine`](crate::refine)) give strided copies; everything in one lane is normalised together. The cost follows
+//! the number of parts; the number of blocks never enters.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use kvspec::{GroupId, Layer, Part, Sharding, StorageIndex, Usage, ValidSpec};
+
+use crate::gap::FreeBytes;
+use crate::lane::{Bounds, Lane, LaneKey, LaneSide, PartPair};
+use crate::refusal::{PairError, Refusal, Side};
+use crate::request::Op;
+use crate::rows::{PartRef, Rows};
+use crate::schedule::{Schedule, Timeline};
+use crate::serve::served_units;
+use crate::template::SideRows;
+
+/// What a caller asks of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairOptions {
+    /// Direction: whether this worker is the destination or the source.
+    pub op: Op,
+    /// Longest gap, in bytes, that may travel as padding to save a descriptor; `u64::MAX` for any. At the default of
+    /// 0 no byte is written that the spec does not declare.
+    pub max_gap: u64,
+    /// Shortest run, in bytes, along the token axis that the caller accepts; 0 accepts all.
+    pub min_run: u64,
+    /// Refuse a pair in which a block is more than one descriptor.
+    pub require_whole_rows: bool,
+}
+
+/// A plan for one pair of workers and one direction: immutable, shareable between threads.
+#[derive(Debug)]
+pub struct PairPlan {
+    pub(crate) options: PairOptions,
+    pub(crate) local: ValidSpec,
+    pub(crate) remote: ValidSpec,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+impl PairPlan {
+    /// Plans transfers between a worker and its peer.
+    ///
+    /// A pair in which other ranks serve everything, or whose pipeline stages have no layer in common, gives an empty
+    /// plan.
+    ///
+    /// # Errors
+    ///
+    /// All [`Refusal`]s that apply, in the order of the local layers.
+    pub fn new(local: &ValidSpec, remote: &ValidSpec, options: &PairOptions) -> Result<Self, PairError> {
+        let mut refusals = fingerprint_refusals(local, remote);
+        let parts = match_parts(local, remote, options.op, &mut refusals);
+        if !refusals.is_empty() {
+            return Err(PairError { refusals });
+        }
+
+        let mut by_lane: BTreeMap<LaneKey, Vec<PartPair<'_>>> = BTreeMap::new();
+        for (key, pair) in parts {
+            by_lane.entry(key).or_default().push(pair);
+        }
+        let mut schedules: HashMap<(GroupId, GroupId), Option<Arc<Schedule>>> = HashMap::new();
+        let reads = options.op == Op::Read;
+        let bridging = options.max_gap > 0;
+        let mut local_sides = Sides::new(local, bridging && reads);
+        let mut remote_sides = Sides::new(remote, bridging && !reads);
+        let bounds = Bounds { max_gap: options.max_gap, min_run: options.min_run };
+
+        let mut lanes = Vec::with_capacity(by_lane.len());
+        for (key, parts) in by_lane {
+            let schedule = schedules.entry((key.local_group, key.remote_group)).or_insert_with(|| {
+                let l = Timeline::new(local, &local.groups[key.local_group.index()]);
+                let r = Timeline::new(remote, &remote.groups[key.remote_group.index()]);
+                let schedule = if reads { Schedule::new(l, r, true) } else { Schedule::new(r, l, false) };
+                schedule.ok().map(Arc::new)
+            });
+            let Some(schedule) = schedule.clone() else {
+                refusals.push(Refusal::Irregular {
+                    layer: parts[0].origin.of(local).0.name.clone(),
+                    local: local.groups[key.local_group.index()].block_tokens,
+                    remote: remote.groups[key.remote_group.index()].block_tokens,
+                });
+                continue;
+            };
+            let local_side = LaneSide { spec: local, rows: local_sides.of(key.local_group), group: key.local_group };
+            let remote_side =
+                LaneSide { spec: remote, rows: remote_sides.of(key.remote_group), group: key.remote_group };
+            match Lane::new(key, local_side, remote_side, schedule, &parts, bounds) {
+                Ok(lane) => lanes.push(lane),
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        let plan = Self { options: *options, local: local.clone(), remote: remote.clone(), lanes };
+        if options.require_whole_rows {
+            refusals.extend(plan.broken_row());
+        }
+        if refusals.is_empty() { Ok(plan) } else { Err(PairError { refusals }) }
+    }
+
+    /// The options that the plan was made with.
+    #[must_use]
+    pub fn options(&self) -> &PairOptions {
+        &self.options
+    }
+
+    /// This worker's spec.
+    #[must_use]
+    pub fn local(&self) -> &ValidSpec {
+        &self.local
+    }
+
+    /// The peer's spec.
+    #[must_use]
+    pub fn remote(&self) -> &ValidSpec {
+        &self.remote
+    }
+}
+
+/// Rows of one side, and free bytes of the destination's by group, each worked out when first asked for.
+struct Sides<'a> {
+    spec: &'a ValidSpec,
+    rows: Arc<Rows>,
+    is_destination: bool,
+    free: HashMap<GroupId, Arc<[FreeBytes]>>,
+}
+
+impl<'a> Sides<'a> {
+    fn new(spec: &'a ValidSpec, is_destination: bool) -> Self {
+        Self { spec, rows: Arc::new(Rows::new(spec)), is_destination, free: HashMap::new() }
+    }
+
+    fn of(&mut self, group: GroupId) -> SideRows {
+        let pool = self.spec.groups[group.index()].pool;
+        let (spec, rows) = (self.spec, &self.rows);
+        let free = self.is_destination.then(|| {
+            let of_row = |row: &_| FreeBytes::of(spec, rows, row, group);
+            self.free.entry(group).or_insert_with(|| rows.0.iter().map(of_row).collect()).clone()
+        });
+        SideRows { rows: self.rows.clone(), pool, free }
+    }
+}
+
+fn fingerprint_refusals(local: &ValidSpec, remote: &ValidSpec) -> Vec<Refusal> {
+    let (l, r) = (&local.fingerprint, &remote.fingerprint);
+    let mut refusals = Vec::new();
+    let mut compare = |field: String, local: &str, remote: &str| {
+        if local != remote {
+            refusals.push(Refusal::Fingerprint { field, local: local.to_owned(), remote: remote.to_owned() });
+        }
+    };
+    compare("model".into(), &l.model, &r.model);
+    compare("revision".into(), &l.revision, &r.revision);
+    let mut keys: Vec<&String> = l.extra.keys().chain(r.extra.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        let value = |extra: &BTreeMap<String, String>| extra.get(key).cloned().unwrap_or_default();
+        compare(format!("extra.{key}"), &value(&l.extra), &value(&r.extra));
+    }
+    refusals
+}
+
+/// Meets layers by name; what is incompatible goes to `refusals`, what this pair must move is returned by lane.
+fn match_parts<'a>(
+    local: &'a ValidSpec,
+    remote: &'a ValidSpec,
+    op: Op,
+    refusals: &mut Vec<Refusal>,
+) -> Vec<(LaneKey, PartPair<'a>)> {
+    let at_remote: HashMap<&str, &Layer> = remote.layers.iter().map(|l| (l.name.as_str(), l)).collect();
+    let at_local: HashMap<&str, &Layer> = local.layers.iter().map(|l| (l.name.as_str(), l)).collect();
+    // Another stage may hold what this one lacks, and a stage may keep a copy that it does not transfer.
+    let one_local_stage = local.topology.pp.size == 1;
+    let one_remote_stage = remote.topology.pp.size == 1;
+
+    let mut found = Vec::new();
+    for (layer, index) in local.layers.iter().zip(0u32..) {
+        let Some(peer) = at_remote.get(layer.name.as_str()).copied() else {
+            if layer.transfer && one_remote_stage {
+                refusals.push(Refusal::LayerMissing { layer: layer.name.clone(), missing_at: Side::Remote });
+            }
+            continue;
+        };
+        if layer.transfer != peer.transfer {
+            let only_copy = if layer.transfer { one_remote_stage } else { one_local_stage };
+            if only_copy {
+                refusals.push(Refusal::Transfer {
+                    layer: layer.name.clone(),
+                    local: layer.transfer,
+                    remote: peer.transfer,
+                });
+            }
+            continue;
+        }
+        if !layer.transfer {
+            continue;
+        }
+        let (usage, peer_usage) = (local.group_of(layer).usage, remote.group_of(peer).usage);
+        if usage != peer_usage {
+            refusals.push(Refusal::Usage { layer: layer.name.clone(), local: usage, remote: peer_usage });
+            continue;
+        }
+        for part in &peer.parts {
+            if !layer.parts.iter().any(|p| p.name == part.name) {
+                refusals.push(part_missing(layer, part, Side::Local));
+            }
+        }
+        for (part, p) in layer.parts.iter().zip(0u32..) {
+            let Some(peer_part) = peer.parts.iter().find(|p| p.name == part.name) else {
+                refusals.push(part_missing(layer, part, Side::Remote));
+                continue;
+            };
+            let before = refusals.len();
+            compare_parts(layer, usage, (local, part), (remote, peer_part), refusals);
+            if refusals.len() > before {
+                continue;
+            }
+            let units = match op {
+                Op::Read => served_units(remote, peer_part, local, part, usage),
+                Op::Write => served_units(local, part, remote, peer_part, usage),
+            };
+            if units.is_empty() {
+                continue;
+            }
+            let mem = |spec: &ValidSpec, storage: StorageIndex| spec.storages[storage.index()].mem;
+            let key = LaneKey {
+                local_group: layer.group,
+                remote_group: peer.group,
+                local_mem: mem(local, part.storage),
+                remote_mem: mem(remote, peer_part.storage),
+            };
+            found.push((
+                key,
+                PartPair {
+                    origin: PartRef { layer: kvspec::LayerIndex(index), part: p },
+                    local: part,
+                    remote: peer_part,
+                    local_unit: units.start - local.units_of(part).start,
+                    remote_unit: units.start - remote.units_of(peer_part).start,
+                    num_units: units.end - units.start,
+                },
+            ));
+        }
+    }
+    if one_local_stage {
+        for layer in remote.layers.iter().filter(|l| l.transfer && !at_local.contains_key(l.name.as_str())) {
+            refusals.push(Refusal::LayerMissing { layer: layer.name.clone(), missing_at: Side::Local });
+        }
+    }
+    found
+}
+
+fn part_missing(layer: &Layer, part: &Part, missing_at: Side) -> Refusal {
+    Refusal::PartMissing { layer: layer.name.clone(), part: part.name.clone(), missing_at }
+}
+
+/// What must be equal for a part's bytes to mean the same on both sides.
+fn compare_parts(
+    layer: &Layer,
+    usage: Usage,
+    (local_spec, local): (&ValidSpec, &Part),
+    (remote_spec, remote): (&ValidSpec, &Part),
+    refusals: &mut Vec<Refusal>,
+) {
+    let (layer, part) = (layer.name.clone(), local.name.clone());
+    let sharding = |part: &Part| match part.sharding {
+        Sharding::Replicated if part.units.count == 1 => "replicated".to_owned(),
+        Sharding::Replicated => format!("replicated in {} units", part.units.count),
+        Sharding::Sharded { total, .. } => format!("sharded in {total} units"),
+    };
+    if sharding(local) != sharding(remote) {
+        let (local, remote) = (sharding(local), sharding(remote));
+        refusals.push(Refusal::Sharding { layer: layer.clone(), part: part.clone(), local, remote });
+    }
+    if local.content != remote.content {
+        let (local, remote) = (local.content, remote.content);
+        refusals.push(Refusal::Content { layer: layer.clone(), part: part.clone(), local, remote });
+    }
+    if local.format != remote.format {
+        let (local, remote) = (local.format.clone(), remote.format.clone());
+        refusals.push(Refusal::Format { layer: layer.clone(), part: part.clone(), local, remote });
+    }
+    if local.tokens_per_state != remote.tokens_per_state {
+        let (local, remote) = (local.tokens_per_state, remote.tokens_per_state);
+        refusals.push(Refusal::TokensPerState { layer: layer.clone(), part: part.clone(), local, remote });
+    }
+    if usage == Usage::State {
+        let (local, remote) = (local_spec.states_of(local), remote_spec.states_of(remote));
+        if local != remote {
+            refusals.push(Refusal::StateSlots { layer, part, local, remote });
+        }
+    }
+}
+
+impl PairPlan {
+    fn broken_row(&self) -> Option<Refusal> {
+        None
+    }
+    pub(crate) fn verify(&self, _r: &crate::Request, _d: &crate::Descriptors) -> Result<(), String> {
+        Ok(())
+    }
+}

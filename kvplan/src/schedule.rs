@@ -1,0 +1,250 @@
+//! How the blocks of two workers meet in the sequence.
+//!
+//! Both sides hold a sequence in blocks, but the block sizes may differ, and under context parallelism a rank holds
+//! only every n-th run of tokens. The ways in which two blocks can overlap repeat with a period, so one period is
+//! worked out once: the distinct overlaps are [`Cut`]s, and for each destination block of the period the schedule
+//! lists which source block it meets in which cut. Equal block sizes give one cut and a period of one block.
+//! Nothing here depends on the number of blocks.
+
+use std::collections::BTreeMap;
+
+use kvspec::{Group, Usage, ValidSpec};
+
+/// Tokens of a local block that face as many tokens of a remote block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cut {
+    /// First token in the local block.
+    pub local: u64,
+    /// First token in the remote block.
+    pub remote: u64,
+    /// Number of tokens.
+    pub tokens: u64,
+}
+
+/// Which positions of a sequence the blocks of one group of one worker hold.
+///
+/// A group of state slots is a sequence of slots, one "token" long each, and never split over ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeline {
+    pub(crate) block_tokens: u64,
+    /// Tokens of a run that lies on one rank.
+    interleave: u64,
+    rank: u64,
+    size: u64,
+}
+
+impl Timeline {
+    pub(crate) fn new(spec: &ValidSpec, group: &Group) -> Self {
+        let dcp = spec.topology.dcp;
+        match group.usage {
+            Usage::Tokens => Self {
+                block_tokens: group.block_tokens,
+                interleave: spec.interleave_of(group),
+                rank: u64::from(dcp.rank),
+                size: u64::from(dcp.size),
+            },
+            Usage::State => Self { block_tokens: 1, interleave: 1, rank: 0, size: 1 },
+        }
+    }
+
+    /// Tokens of the sequence that one block's worth of every rank covers.
+    fn period(&self) -> u128 {
+        u128::from(self.block_tokens) * u128::from(self.size)
+    }
+
+    fn runs_in_block(&self) -> u64 {
+        self.block_tokens / self.interleave
+    }
+
+    /// First position in the sequence of the rank's run with this number.
+    fn run_start(&self, run: u128) -> u128 {
+        (run * u128::from(self.size) + u128::from(self.rank)) * u128::from(self.interleave)
+    }
+
+    /// Positions of which a list of `len` blocks from list index `first` says that this rank or a sibling of its
+    /// context-parallel group may hold them.
+    pub(crate) fn hull(&self, first: u64, len: u64) -> (u128, u128) {
+        let (size, interleave) = (u128::from(self.size), u128::from(self.interleave));
+        if len == 0 {
+            return (0, u128::from(self.rank) * interleave);
+        }
+        let run = |block: u128| self.run_start(block * u128::from(self.runs_in_block()));
+        let siblings = (size - 1) * interleave;
+        let first = u128::from(first);
+        let end = run(first + u128::from(len)) - size * interleave + interleave;
+        (run(first).checked_sub(siblings).unwrap_or(0), end + siblings)
+    }
+
+    /// Whether block number `block` of this rank's list holds a position of `hull`.
+    pub(crate) fn meets(&self, block: u64, hull: (u128, u128)) -> bool {
+        let runs = u128::from(self.runs_in_block());
+        let first = u128::from(block) * runs;
+        // Runs of a block ascend: the first that ends after the hull's start decides.
+        let (mut low, mut high) = (first, first + runs);
+        while low < high {
+            let mid = (low + high) / 2;
+            if self.run_start(mid) + u128::from(self.interleave) <= hull.0 { low = mid + 1 } else { high = mid }
+        }
+        low < first + runs && self.run_start(low) < hull.1
+    }
+}
+
+/// A meeting of a destination block of the period with a source block, relative to the period's first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meeting {
+    pub(crate) source_block: u64,
+    pub(crate) cut: u32,
+}
+
+/// One period of two timelines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// Distinct cuts, sorted.
+    pub(crate) cuts: Vec<Cut>,
+    /// Source blocks in a period.
+    pub(crate) source_period: u64,
+    meetings: Vec<Meeting>,
+    /// For destination block i of the period, `meetings[starts[i]..starts[i + 1]]`.
+    starts: Vec<u32>,
+}
+
+/// One period has too many meetings to be planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooIrregular;
+
+/// Bound on the runs that one period may have on either side.
+const MAX_RUNS: u128 = 1 << 20;
+
+impl Schedule {
+    /// The meetings of a source's blocks with a destination's; `local_is_destination` says which is which in a cut.
+    pub(crate) fn new(
+        destination: Timeline,
+        source: Timeline,
+        local_is_destination: bool,
+    ) -> Result<Self, TooIrregular> {
+        let (dp, sp) = (destination.period(), source.period());
+        let period = lcm(dp, sp).ok_or(TooIrregular)?;
+        let runs = |t: &Timeline| period / t.period() * u128::from(t.runs_in_block());
+        if runs(&destination) > MAX_RUNS || runs(&source) > MAX_RUNS {
+            return Err(TooIrregular);
+        }
+
+        let small = |value: u128| u64::try_from(value).map_err(|_| TooIrregular);
+        let num_destination_blocks = small(period / dp)?;
+        let mut found: Vec<(u64, u64, Cut)> = Vec::new();
+        let (mut d, mut s) = (0, 0);
+        while d < runs(&destination) && s < runs(&source) {
+            let (d_start, s_start) = (destination.run_start(d), source.run_start(s));
+            let d_end = d_start + u128::from(destination.interleave);
+            let s_end = s_start + u128::from(source.interleave);
+            let (start, end) = (d_start.max(s_start), d_end.min(s_end));
+            if start < end {
+                // Place in the rank's own tokens: block and token in it.
+                let place = |t: &Timeline, run: u128, run_start: u128| {
+                    let token = run * u128::from(t.interleave) + (start - run_start);
+                    Ok((small(token / u128::from(t.block_tokens))?, small(token % u128::from(t.block_tokens))?))
+                };
+                let (d_block, d_token) = place(&destination, d, d_start)?;
+                let (s_block, s_token) = place(&source, s, s_start)?;
+                let (local, remote) = if local_is_destination { (d_token, s_token) } else { (s_token, d_token) };
+                let tokens = small(end - start)?;
+                match found.last_mut() {
+                    // Runs that follow each other on both ranks are one cut.
+                    Some((db, sb, last))
+                        if *db == d_block
+                            && *sb == s_block
+                            && last.local + last.tokens == local
+                            && last.remote + last.tokens == remote =>
+                    {
+                        last.tokens += tokens;
+                    }
+                    _ => found.push((d_block, s_block, Cut { local, remote, tokens })),
+                }
+            }
+            if d_end <= s_end { d += 1 } else { s += 1 }
+        }
+
+        let mut ids: BTreeMap<Cut, u32> = found.iter().map(|&(_, _, cut)| (cut, 0)).collect();
+        for (id, slot) in (0u32..).zip(ids.values_mut()) {
+            *slot = id;
+        }
+        let mut starts = Vec::new();
+        let mut meetings = Vec::with_capacity(found.len());
+        let mut next = found.iter().peekable();
+        for block in 0..num_destination_blocks {
+            starts.push(u32::try_from(meetings.len()).map_err(|_| TooIrregular)?);
+            while let Some(&(_, source_block, cut)) = next.next_if(|(d_block, _, _)| *d_block == block) {
+                meetings.push(Meeting { source_block, cut: ids[&cut] });
+            }
+        }
+        starts.push(u32::try_from(meetings.len()).map_err(|_| TooIrregular)?);
+        Ok(Self { cuts: ids.into_keys().collect(), source_period: small(period / sp)?, meetings, starts })
+    }
+
+    /// Meetings of the destination block at this list index, and the list index of the period's first source block.
+    ///
+    /// `None` when that index does not fit, which no list can reach.
+    pub(crate) fn of_block(&self, index: u64) -> Option<(u64, &[Meeting])> {
+        let blocks = self.starts.len() - 1;
+        let period = index / blocks as u64;
+        let phase = usize::try_from(index % blocks as u64).ok()?;
+        let first_source = period.checked_mul(self.source_period)?;
+        Some((first_source, &self.meetings[self.starts[phase] as usize..self.starts[phase + 1] as usize]))
+    }
+}
+
+fn lcm(a: u128, b: u128) -> Option<u128> {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).checked_mul(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(block_tokens: u64) -> Timeline {
+        Timeline { block_tokens, interleave: block_tokens, rank: 0, size: 1 }
+    }
+
+    #[test]
+    fn equal_blocks_meet_in_one_cut() {
+        let schedule = Schedule::new(whole(64), whole(64), true).unwrap();
+        assert_eq!(schedule.cuts, [Cut { local: 0, remote: 0, tokens: 64 }]);
+        assert_eq!(schedule.of_block(7), Some((7, [Meeting { source_block: 0, cut: 0 }].as_slice())));
+    }
+
+    #[test]
+    fn blocks_of_48_and_32_are_cut_at_their_common_refinement() {
+        let schedule = Schedule::new(whole(48), whole(32), true).unwrap();
+        let cut = |local, remote, tokens| Cut { local, remote, tokens };
+        assert_eq!(schedule.cuts, [cut(0, 0, 32), cut(0, 16, 16), cut(16, 0, 32), cut(32, 0, 16)]);
+        let (first, meetings) = schedule.of_block(3).unwrap();
+        assert_eq!(first, 3);
+        assert_eq!(meetings, [Meeting { source_block: 1, cut: 1 }, Meeting { source_block: 2, cut: 2 }]);
+    }
+
+    #[test]
+    fn context_parallel_ranks_that_agree_meet_whole() {
+        let t = Timeline { block_tokens: 64, interleave: 16, rank: 1, size: 4 };
+        let schedule = Schedule::new(t, t, true).unwrap();
+        assert_eq!(schedule.cuts, [Cut { local: 0, remote: 0, tokens: 64 }]);
+    }
+
+    #[test]
+    fn a_rank_implies_what_its_siblings_may_hold() {
+        let t = Timeline { block_tokens: 64, interleave: 64, rank: 2, size: 4 };
+        assert_eq!(t.hull(0, 0), (0, 128));
+        // Run 2 of the sequence: siblings may hold runs -1..=5.
+        assert_eq!(t.hull(0, 1), (0, 6 * 64));
+        assert_eq!(whole(64).hull(3, 2), (192, 320));
+        assert!(whole(64).meets(3, (192, 320)) && !whole(64).meets(5, (192, 320)));
+    }
+
+    #[test]
+    fn block_sizes_without_common_structure_are_refused_quickly() {
+        assert_eq!(Schedule::new(whole(u64::MAX), whole(u64::MAX - 1), true), Err(TooIrregular));
+    }
+}
