@@ -12,6 +12,7 @@
 //! | [`memory`] | the same by filling real buffers and copying |
 //! | [`twin`] | a naive planner: one copy a cell, merged |
 //! | [`run`] | asks `kvplan` for every pair of ranks of a transfer |
+//! | [`run`] | asks `kvplan` for every pair of ranks of a transfer |
 //! | [`vectors`] | the golden vectors |
 //!
 //! Not a library for users: internal to the tests of this workspace.
@@ -21,6 +22,7 @@
 pub mod cells;
 pub mod judge;
 pub mod memory;
+pub mod run;
 pub mod transfer;
 pub mod twin;
 pub mod vectors;
