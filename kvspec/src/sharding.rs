@@ -1,16 +1,18 @@
 //! Which units of a part a tensor-parallel rank owns.
 
+use std::fmt;
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::topology::Shard;
 
 /// How a part's units are split over TP ranks.
 ///
 /// In JSON `"replicated"`, `{"total": 8}` or `{"total": 8, "first": 2}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "Form", into = "Form")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sharding {
     /// The same bytes on every rank.
     Replicated,
@@ -64,19 +66,6 @@ pub fn ranks_of_unit(total: u64, size: u32, unit: u64) -> Range<u32> {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected \"replicated\", {\"total\": units} or {\"total\": units, \"first\": unit}")]
-enum Form {
-    Word(Word),
-    Sharded(Sharded),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Word {
-    Replicated,
-}
-
-#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sharded {
     total: u64,
@@ -84,21 +73,41 @@ struct Sharded {
     first: Option<u64>,
 }
 
-impl From<Form> for Sharding {
-    fn from(form: Form) -> Self {
-        match form {
-            Form::Word(Word::Replicated) => Self::Replicated,
-            Form::Sharded(Sharded { total, first }) => Self::Sharded { total, first },
+impl Serialize for Sharding {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Replicated => serializer.serialize_str("replicated"),
+            Self::Sharded { total, first } => Sharded { total, first }.serialize(serializer),
         }
     }
 }
 
-impl From<Sharding> for Form {
-    fn from(sharding: Sharding) -> Self {
-        match sharding {
-            Sharding::Replicated => Self::Word(Word::Replicated),
-            Sharding::Sharded { total, first } => Self::Sharded(Sharded { total, first }),
+impl<'de> Deserialize<'de> for Sharding {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ShardingVisitor)
+    }
+}
+
+/// By hand, so that an error says what is wrong inside the object and not only that no form fits.
+struct ShardingVisitor;
+
+impl<'de> Visitor<'de> for ShardingVisitor {
+    type Value = Sharding;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"replicated\", {\"total\": units} or {\"total\": units, \"first\": unit}")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<Sharding, E> {
+        match word {
+            "replicated" => Ok(Sharding::Replicated),
+            _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
         }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Sharding, A::Error> {
+        let Sharded { total, first } = Sharded::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Sharding::Sharded { total, first })
     }
 }
 

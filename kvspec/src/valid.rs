@@ -17,11 +17,16 @@ pub struct ValidSpec(Arc<CacheSpec>);
 impl CacheSpec {
     /// Checks the whole spec and reports everything that is wrong with it.
     ///
+    /// Tokens per state are brought to lowest terms, so that they compare by value.
+    ///
     /// # Errors
     ///
     /// [`SpecError::Invalid`] with all findings.
-    pub fn validate(self) -> Result<ValidSpec, SpecError> {
-        crate::validate::check(&self)?;
+    pub fn validate(mut self) -> Result<ValidSpec, SpecError> {
+        for part in self.layers.iter_mut().flat_map(|layer| &mut layer.parts) {
+            part.tokens_per_state = part.tokens_per_state.reduced();
+        }
+        crate::validate::check(&self).map_err(SpecError::Invalid)?;
         Ok(ValidSpec(Arc::new(self)))
     }
 }

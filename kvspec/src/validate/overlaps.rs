@@ -1,0 +1,245 @@
+//! Cells that share bytes: within a part, between parts of a group, between pools.
+//!
+//! Groups of one pool overlay each other freely, so two searches are made in each storage: one among the parts of
+//! each group, one among all parts for pairs of unlike pools.
+//!
+//! A row can have hundreds of parts, so pairs are not simply all compared. Parts are sifted first: taken modulo
+//! the strides of the outer loops, which nearly always agree over a row, each is one interval, and parts whose
+//! intervals are apart on that circle are disjoint. What remains together is sifted again by the next smaller
+//! stride, and only what no stride tells apart is compared exactly, pair by pair ([`Family::overlap`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::finding::{CellOf, Finding};
+use super::layers::Placed;
+use crate::family::{Budget, Family, Overlap};
+use crate::ids::{GroupId, PoolId, StorageIndex};
+
+/// Steps of exact comparison for one spec; a second at worst.
+const BUDGET: u64 = 1_000_000;
+/// Findings on overlaps after which the search ends: the first ones tell the story.
+const MAX_LISTED: usize = 100;
+/// Strides by which parts are sifted before pairs are compared.
+const MAX_SIFTS: usize = 8;
+
+pub(super) fn check(placed: &[Placed<'_>], findings: &mut Vec<Finding>) {
+    let mut search = Search { findings, budget: Budget(BUDGET), listed: 0 };
+    let mut groups: BTreeMap<(StorageIndex, GroupId), Vec<Item<'_>>> = BTreeMap::new();
+    let mut pools: BTreeMap<StorageIndex, BTreeSet<PoolId>> = BTreeMap::new();
+    for &placed in placed {
+        let Some(item) = Item::new(placed) else { continue };
+        search.within(&item);
+        pools.entry(placed.part.storage).or_default().insert(placed.group.pool);
+        groups.entry((placed.part.storage, placed.layer.group)).or_default().push(item);
+    }
+    for items in groups.values() {
+        search.sift(items.iter().collect(), None, 0, Pairs::All);
+    }
+    for (&storage, pools) in &pools {
+        if pools.len() > 1 {
+            let all = (storage, GroupId(0))..=(storage, GroupId(u32::MAX));
+            let items = groups.range(all).flat_map(|(_, items)| items).collect();
+            search.sift(items, None, 0, Pairs::UnlikePools);
+        }
+    }
+}
+
+/// One part as a family of byte ranges.
+#[derive(Debug)]
+struct Item<'a> {
+    placed: Placed<'a>,
+    /// Loops by descending stride; those that continue their run are folded into it.
+    family: Family,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pairs {
+    All,
+    UnlikePools,
+}
+
+impl<'a> Item<'a> {
+    fn new(placed: Placed<'a>) -> Option<Self> {
+        let mut family = Family::of_part(placed.part, placed.group.num_blocks);
+        family.loops.sort_unstable_by_key(|&(_, stride)| std::cmp::Reverse(stride));
+        while let Some(&(count, stride)) = family.loops.last() {
+            if stride != family.run {
+                break;
+            }
+            family.run = family.run.checked_mul(count)?;
+            family.loops.pop();
+        }
+        Some(Self { placed, family })
+    }
+
+    fn pool(&self) -> PoolId {
+        self.placed.group.pool
+    }
+
+    /// Bytes from the first to behind the last byte when loops with strides of at least `bound` stand still.
+    fn span_below(&self, bound: u64) -> u64 {
+        // Every cell lies in the storage, so no sum is above its length.
+        let inner = self.family.loops.iter().filter(|&&(_, stride)| stride < bound);
+        inner.fold(self.family.run, |span, &(count, stride)| span.saturating_add((count - 1).saturating_mul(stride)))
+    }
+
+    fn name(&self) -> CellOf {
+        let Placed { layer, part, group } = self.placed;
+        CellOf { layer: layer.name.clone(), part: part.name.clone(), group: layer.group, pool: group.pool }
+    }
+}
+
+struct Search<'f> {
+    findings: &'f mut Vec<Finding>,
+    budget: Budget,
+    listed: usize,
+}
+
+impl Search<'_> {
+    /// Whether the search has ended early.
+    fn ended(&self) -> bool {
+        self.listed > MAX_LISTED
+    }
+
+    fn report(&mut self, finding: Finding) {
+        if self.listed < MAX_LISTED {
+            self.findings.push(finding);
+        } else if self.listed == MAX_LISTED {
+            self.findings.push(Finding::MoreOverlaps { listed: MAX_LISTED });
+        }
+        self.listed = (self.listed + 1).min(MAX_LISTED + 1);
+    }
+
+    /// Looks for two cells of one part that share bytes.
+    fn within(&mut self, item: &Item<'_>) {
+        if self.ended() {
+            return;
+        }
+        let Placed { layer, part, group } = item.placed;
+        let family = Family::of_part(part, group.num_blocks);
+        let (layer, name) = (&layer.name, &part.name);
+        match family.overlap_self(&mut self.budget) {
+            Overlap::Disjoint => {}
+            Overlap::Overlapping { distance } => self.report(Finding::CellsOverlap {
+                layer: layer.clone(),
+                part: name.clone(),
+                distance: distance.unsigned_abs(),
+                content: part.content,
+            }),
+            Overlap::Unknown => self.report(Finding::Undecided { layer: layer.clone(), part: name.clone() }),
+        }
+    }
+
+    /// Looks for overlaps among items; strides of at least `bound` have been used for sifting already.
+    fn sift(&mut self, mut items: Vec<&Item<'_>>, bound: Option<u64>, depth: usize, pairs: Pairs) {
+        let one_pool = |items: &[&Item<'_>]| items.iter().all(|item| item.pool() == items[0].pool());
+        if items.len() < 2 || self.ended() || (pairs == Pairs::UnlikePools && one_pool(&items)) {
+            return;
+        }
+        let mut bound = bound;
+        for depth in depth..MAX_SIFTS {
+            // First by the whole extents, which is modulo nothing; then by ever smaller strides.
+            let modulus = if depth == 0 {
+                None
+            } else {
+                let strides = items.iter().flat_map(|item| &item.family.loops).map(|&(_, stride)| stride);
+                let Some(next) = strides.filter(|&stride| bound.is_none_or(|bound| stride < bound)).max() else {
+                    break;
+                };
+                bound = Some(next);
+                let outer = items.iter().flat_map(|item| &item.family.loops).map(|&(_, stride)| stride);
+                Some(outer.filter(|&stride| stride >= next).fold(0, gcd))
+            };
+            let span =
+                |item: &Item<'_>| bound.map_or_else(|| item.span_below(u64::MAX), |bound| item.span_below(bound));
+            if modulus.is_some_and(|modulus| items.iter().any(|item| span(item) > modulus)) {
+                continue;
+            }
+            let position = |item: &Item<'_>| modulus.map_or(item.family.start, |modulus| item.family.start % modulus);
+            items.sort_by_key(|item| position(item));
+            let intervals =
+                items.iter().map(|item| (position(item), position(item).saturating_add(span(item)))).collect();
+            for cluster in clusters(intervals, modulus) {
+                let cluster = cluster.into_iter().map(|index| items[index]).collect();
+                self.sift(cluster, bound, depth + 1, pairs);
+            }
+            return;
+        }
+        self.compare(items, pairs);
+    }
+
+    /// Compares all pairs exactly.
+    fn compare(&mut self, mut items: Vec<&Item<'_>>, pairs: Pairs) {
+        items.sort_by_key(|item| item.family.start);
+        for (index, first) in items.iter().enumerate() {
+            let end = first.family.start.saturating_add(first.span_below(u64::MAX));
+            for second in items[index + 1..].iter().take_while(|second| second.family.start < end) {
+                if self.ended() {
+                    return;
+                }
+                let storage = first.placed.part.storage;
+                if !self.budget.spend(1) {
+                    self.report(Finding::OverlapsUnsearched { storage, steps: BUDGET });
+                    self.listed = MAX_LISTED + 1;
+                    return;
+                }
+                if pairs == Pairs::UnlikePools && first.pool() == second.pool() {
+                    continue;
+                }
+                match first.family.overlap(&second.family, &mut self.budget) {
+                    Overlap::Disjoint => {}
+                    Overlap::Overlapping { distance } => {
+                        let (distance, first_content) =
+                            self.cells_that_meet(first, second).unwrap_or((distance, first.family.run));
+                        let (first, second) = (first.name(), second.name());
+                        self.report(Finding::PartsOverlap { first, second, storage, distance, first_content });
+                    }
+                    Overlap::Unknown => {
+                        self.report(Finding::PartsUndecided { first: first.name(), second: second.name(), storage });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Distance of two overlapping cells and the content of the first: a finding speaks of cells, while items
+    /// compare the longer runs that cells make up.
+    fn cells_that_meet(&mut self, first: &Item<'_>, second: &Item<'_>) -> Option<(i128, u64)> {
+        let cells = |item: &Item<'_>| Family::of_part(item.placed.part, item.placed.group.num_blocks);
+        match cells(first).overlap(&cells(second), &mut self.budget) {
+            Overlap::Overlapping { distance } => Some((distance, first.placed.part.content)),
+            Overlap::Disjoint | Overlap::Unknown => None,
+        }
+    }
+}
+
+/// Index sets of intervals that hang together, on a line or on a circle of length `modulus`. The intervals are
+/// sorted by start, start below the modulus and are no longer than it.
+fn clusters(intervals: Vec<(u64, u64)>, modulus: Option<u64>) -> Vec<Vec<usize>> {
+    let mut clusters: Vec<Vec<usize>> = Vec::new();
+    let mut reach = 0;
+    for (index, &(start, end)) in intervals.iter().enumerate() {
+        match clusters.last_mut() {
+            Some(cluster) if start < reach => cluster.push(index),
+            _ => clusters.push(vec![index]),
+        }
+        reach = reach.max(end);
+    }
+    // What reaches around the circle is in the last cluster, and joins those at the beginning that it meets.
+    if let Some(wrapped) = modulus.and_then(|modulus| reach.checked_sub(modulus)) {
+        let met = clusters.iter().take_while(|cluster| intervals[cluster[0]].0 < wrapped).count();
+        let met = met.min(clusters.len() - 1);
+        let joined: Vec<usize> = clusters.drain(..met).flatten().collect();
+        if let Some(last) = clusters.last_mut() {
+            last.extend(joined);
+        }
+    }
+    clusters
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
