@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use kvspec::{Axis, GroupId, MemKind, Part, Usage, ValidSpec};
 
 use crate::copy::{Copy, Loop, Place, Placed, merge};
@@ -12,7 +14,7 @@ use crate::schedule::{Cut, Schedule};
 use crate::template::{Band, SideRows, Template, Unroller};
 
 /// What keeps the two sides of a plan apart in lanes. Lanes come in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LaneKey {
     /// Group here.
     pub local_group: GroupId,
@@ -49,7 +51,6 @@ pub(crate) struct CutPlan {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) key: LaneKey,
-    pub(crate) usage: Usage,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cuts: Vec<CutPlan>,
     /// Local rows in use, in order of address.
@@ -139,7 +140,7 @@ impl Lane {
             .collect();
         let num_blocks = local.spec.groups[local.group.index()].num_blocks;
         let bands_ascend = bands_ascend(&bands, &cuts, num_blocks);
-        Ok(Self { key, usage, schedule, cuts, bands, bands_ascend, local: local.rows, remote: remote.rows })
+        Ok(Self { key, schedule, cuts, bands, bands_ascend, local: local.rows, remote: remote.rows })
     }
 
     /// The unroller that this lane's templates were made with, for gaps that appear between requested blocks.

@@ -164,7 +164,7 @@ fn fingerprint_refusals(local: &ValidSpec, remote: &ValidSpec) -> Vec<Refusal> {
 }
 
 /// Meets layers by name; what is incompatible goes to `refusals`, what this pair must move is returned by lane.
-fn match_parts<'a>(
+pub(crate) fn match_parts<'a>(
     local: &'a ValidSpec,
     remote: &'a ValidSpec,
     op: Op,
@@ -292,14 +292,5 @@ fn compare_parts(
         if local != remote {
             refusals.push(Refusal::StateSlots { layer, part, local, remote });
         }
-    }
-}
-
-impl PairPlan {
-    fn broken_row(&self) -> Option<Refusal> {
-        None
-    }
-    pub(crate) fn verify(&self, _r: &crate::Request, _d: &crate::Descriptors) -> Result<(), String> {
-        Ok(())
     }
 }

@@ -12,13 +12,13 @@ use kvspec::{Group, Usage, ValidSpec};
 
 /// Tokens of a local block that face as many tokens of a remote block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cut {
+pub(crate) struct Cut {
     /// First token in the local block.
-    pub local: u64,
+    pub(crate) local: u64,
     /// First token in the remote block.
-    pub remote: u64,
+    pub(crate) remote: u64,
     /// Number of tokens.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
 }
 
 /// Which positions of a sequence the blocks of one group of one worker hold.
@@ -29,7 +29,7 @@ pub(crate) struct Timeline {
     pub(crate) block_tokens: u64,
     /// Tokens of a run that lies on one rank.
     interleave: u64,
-    rank: u64,
+    pub(crate) rank: u64,
     size: u64,
 }
 
@@ -59,6 +59,22 @@ impl Timeline {
     /// First position in the sequence of the rank's run with this number.
     fn run_start(&self, run: u128) -> u128 {
         (run * u128::from(self.size) + u128::from(self.rank)) * u128::from(self.interleave)
+    }
+
+    /// Position in the sequence of one of the rank's own tokens, and how many tokens follow in its run.
+    pub(crate) fn position(&self, rank_token: u128) -> (u128, u64) {
+        let interleave = u128::from(self.interleave);
+        let within = rank_token % interleave;
+        let left = self.interleave - u64::try_from(within).unwrap_or(0);
+        (self.run_start(rank_token / interleave) + within, left)
+    }
+
+    /// The rank that holds a position, which of its own tokens it is, and how many tokens follow in its run.
+    pub(crate) fn holder(&self, position: u128) -> (u64, u128, u64) {
+        let (interleave, size) = (u128::from(self.interleave), u128::from(self.size));
+        let (run, within) = (position / interleave, position % interleave);
+        let rank = u64::try_from(run % size).unwrap_or(0);
+        (rank, run / size * interleave + within, self.interleave - u64::try_from(within).unwrap_or(0))
     }
 
     /// Positions of which a list of `len` blocks from list index `first` says that this rank or a sibling of its

@@ -181,9 +181,4 @@ impl Template {
             .collect();
         Self { runs: runs.into_iter().map(|(_, run)| run).collect(), bands: ranges }
     }
-
-    /// Bytes of one block, padding included.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.runs.iter().map(|run| run.len).sum()
-    }
 }

@@ -5,6 +5,7 @@
 //! which every planner takes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +73,15 @@ pub enum MemKind {
     Dram,
     /// Memory of the GPU with this index.
     Vram(u32),
+}
+
+impl fmt::Display for MemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemKind::Dram => f.write_str("dram"),
+            MemKind::Vram(device) => write!(f, "vram {device}"),
+        }
+    }
 }
 
 /// Layers that share a block table.
