@@ -261,7 +261,8 @@ impl fmt::Display for Explanation {
             Op::Read => "read (the peer to this worker)",
             Op::Write => "write (this worker to the peer)",
         };
-        writeln!(f, "{op}, {} lanes", self.lanes.len())?;
+        let plural = if self.lanes.len() == 1 { "" } else { "s" };
+        writeln!(f, "{op}, {} lane{plural}", self.lanes.len())?;
         self.lanes.iter().try_for_each(|lane| lane.fmt(f))
     }
 }
@@ -280,7 +281,8 @@ impl fmt::Display for LaneExplanation {
                 let (l, r, n) = (cut.local_token, cut.remote_token, cut.tokens);
                 write!(f, "tokens {l}..{} here, {r}..{} at the peer: ", l + n, r + n)?;
             }
-            write!(f, "{} descriptors a block, {} bytes", cut.descriptors, cut.bytes)?;
+            let plural = if cut.descriptors == 1 { "" } else { "s" };
+            write!(f, "{} descriptor{plural} a block, {} bytes", cut.descriptors, cut.bytes)?;
             match (cut.shortest, cut.longest) {
                 (short, long) if short != long => write!(f, " in pieces of {short} to {long}")?,
                 (_, long) if cut.descriptors > 1 => write!(f, " in pieces of {long}")?,
@@ -291,8 +293,12 @@ impl fmt::Display for LaneExplanation {
             }
             writeln!(f)?;
         }
-        for found in &self.breaks {
-            writeln!(f, "  breaks at layer {}, part {}: {}", found.layer, found.part, found.why)?;
+        for alike in self.breaks.chunk_by(|a, b| a.why == b.why) {
+            write!(f, "  breaks at layer {}, part {}", alike[0].layer, alike[0].part)?;
+            if alike.len() > 1 {
+                write!(f, " and {} more", alike.len() - 1)?;
+            }
+            writeln!(f, ": {}", alike[0].why)?;
         }
         if self.num_breaks_omitted > 0 {
             writeln!(f, "  and {} more breaks", self.num_breaks_omitted)?;

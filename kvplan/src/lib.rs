@@ -1,4 +1,58 @@
-//! Plans KV cache transfers.
+//! Plans KV cache transfers: the fewest byte ranges that are exactly right for the peer at hand.
+//!
+//! A worker describes its caches with [`kvspec`]; this crate folds them into regions to register, pairs them with a
+//! peer's, and answers requests with descriptors. It is pure functions: no I/O, no threads, no transport.
+//!
+//! ```
+//! use kvplan::{BlockList, Descriptors, PairOptions, PairPlan, Request};
+//! use kvspec::{BlockId, CacheSpec, GroupId};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // One MLA layer, 4 blocks of 64 tokens; both workers describe their caches alike.
+//! let spec = CacheSpec::from_json(r#"{
+//!     "version": 1,
+//!     "fingerprint": {"model": "org/model"},
+//!     "storages": [{"base": 4096, "len": 294912, "mem": "dram"}],
+//!     "groups": [{"pool": 0, "block_tokens": 64, "num_blocks": 4}],
+//!     "layers": [{"name": "layers.0", "group": 0, "kind": "mla", "parts": [
+//!         {"name": "latent", "storage": 0, "offset": 0, "block_stride": 73728, "sharding": "replicated",
+//!          "units": {"count": 1, "stride": 73728}, "tokens": [{"count": 64, "stride": 1152}], "content": 1152}]}]
+//! }"#)?.validate()?;
+//!
+//! let plan = PairPlan::new(&spec, &spec, &PairOptions::default())?;
+//! let list = |blocks: &[u32]| BlockList {
+//!     group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect(),
+//! };
+//! let request = Request { local: vec![list(&[2, 3])], remote: vec![list(&[0, 1])], ..Default::default() };
+//! let mut answer = Descriptors::new();
+//! plan.descriptors(&request, &mut answer)?;
+//! // Blocks 2, 3 from 0, 1: neighbours on both sides, so one descriptor.
+//! assert_eq!(answer.as_slice().len(), 1);
+//! assert_eq!(answer.as_slice()[0].len, 2 * 73728);
+//! println!("{}", plan.explain());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where is what
+//!
+//! | question | module |
+//! |---|---|
+//! | what does a worker register and advertise? | [`local`] |
+//! | how do layers of two workers meet, and what is refused? | `pair`, [`refusal`] |
+//! | from whom does a rank read what? | `serve` |
+//! | how do blocks of different sizes, or of context-parallel ranks, meet? | `schedule` |
+//! | how do token axes cut into kernel blocks meet? | `refine` |
+//! | what is a plan made of? | [`copy`], `lane`, `template` |
+//! | what is a row, and when may a gap in it travel as padding? | `rows`, `gap` |
+//! | what does a request become? | [`request`], `lists`, `answer`, [`descriptor`] |
+//! | why is a block more than one descriptor? | [`explain`] |
+//! | is an answer right? | [`verify`] |
+//!
+//! # What it does not do
+//!
+//! It moves no bytes, holds no blocks and knows no transport: see the crate `kvnixl`. It does not decide which blocks a
+//! request owns; the engine's block manager does.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -25,6 +79,6 @@ pub use lane::LaneKey;
 pub use local::{LocalPlan, Member, MemoryRange, Region, RowBroken};
 pub use pair::{PairOptions, PairPlan};
 pub use refusal::{PairError, Refusal, RequestError, Side};
-pub use request::{BlockList, Op, Request};
+pub use request::{BlockList, JsonError, Op, Request};
 pub use rows::PartRef;
 pub use verify::VerifyError;

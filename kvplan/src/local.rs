@@ -91,7 +91,9 @@ pub enum OutOfRow {
         row: StorageIndex,
     },
     /// Another distance between blocks.
-    #[error("has block stride {stride} and the row {row}; a row's pages share one block stride")]
+    #[error(
+        "has block stride {stride} and the row {row}; in a block-outermost layout all pages share one block stride"
+    )]
     OtherStride {
         /// The part's.
         stride: u64,

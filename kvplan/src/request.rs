@@ -38,3 +38,28 @@ pub struct Request {
     /// Lists of the peer's groups.
     pub remote: Vec<BlockList>,
 }
+
+impl Request {
+    /// Reads the JSON form.
+    ///
+    /// # Errors
+    ///
+    /// [`JsonError`] with the path to the field and what was expected.
+    pub fn from_json(text: &str) -> Result<Self, JsonError> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let request = serde_path_to_error::deserialize(&mut json)
+            .map_err(|error| JsonError { path: error.path().to_string(), source: error.into_inner() })?;
+        json.end().map_err(|source| JsonError { path: ".".to_owned(), source })?;
+        Ok(request)
+    }
+}
+
+/// A request that is not in its JSON form.
+#[derive(Debug, thiserror::Error)]
+#[error("request field {path}: {source}")]
+pub struct JsonError {
+    /// Path to the field, such as `local[0].blocks[3]`.
+    pub path: String,
+    /// What was found and what was expected.
+    pub source: serde_json::Error,
+}
