@@ -7,6 +7,8 @@
 //! are one arithmetic progression become one ([`Copy::new`]); two copies whose runs touch on both sides become one
 //! ([`merge`]).
 
+use std::cmp::Reverse;
+
 use kvspec::StorageIndex;
 
 use crate::rows::PartRef;
@@ -43,7 +45,7 @@ impl Copy {
     #[must_use]
     pub fn new(local: u64, remote: u64, run: u64, loops: impl IntoIterator<Item = Loop>) -> Self {
         let mut loops: Vec<Loop> = loops.into_iter().filter(|l| l.count > 1).collect();
-        loops.sort_unstable_by(|a, b| (b.local_stride, b.remote_stride).cmp(&(a.local_stride, a.remote_stride)));
+        loops.sort_unstable_by_key(|l| Reverse((l.local_stride, l.remote_stride)));
         let mut copy = Self { local, remote, run, loops };
         copy.collapse();
         copy

@@ -88,7 +88,9 @@ impl Timeline {
         let siblings = (size - 1) * interleave;
         let first = u128::from(first);
         let end = run(first + u128::from(len)) - size * interleave + interleave;
-        (run(first).checked_sub(siblings).unwrap_or(0), end + siblings)
+        // The sequence begins at 0: before it there is nothing that a sibling could hold.
+        let start = if run(first) > siblings { run(first) - siblings } else { 0 };
+        (start, end + siblings)
     }
 
     /// Whether block number `block` of this rank's list holds a position of `hull`.

@@ -102,6 +102,14 @@ struct Needed {
     len: u64,
 }
 
+/// Destination bytes that are written and not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Padding {
+    storage: StorageIndex,
+    offset: u64,
+    len: u64,
+}
+
 impl PairPlan {
     /// Shows that an answer of this plan is right for its request: every descriptor lies in bounds on both sides, no
     /// destination byte is written twice, every needed byte comes from its place, nothing live is touched, and zero
@@ -133,14 +141,14 @@ impl PairPlan {
             return Err(VerifyError::WrittenTwice { storage: w[1].storage, offset: w[1].offset });
         }
         let padding = compare(&needed, &written)?;
-        let moved = padding.iter().map(|p| p.1).sum();
+        let moved = padding.iter().map(|p| p.len).sum();
         if moved != answer.padding_bytes() {
             return Err(VerifyError::WrongPadding { counted: answer.padding_bytes(), moved });
         }
         let listed: Vec<HashSet<u64>> =
             lists.iter().map(|list| list.blocks.iter().map(|block| u64::from(block.0)).collect()).collect();
         let lists: Vec<_> = lists.iter().zip(&listed).collect();
-        padding.iter().try_for_each(|&(at, len)| self.may_overwrite(destination, &lists, at, len))
+        padding.iter().try_for_each(|&padding| self.may_overwrite(destination, &lists, padding))
     }
 
     /// Needed bytes, and destination ranges that no source holds, both sorted.
@@ -220,8 +228,7 @@ impl PairPlan {
         &self,
         spec: &ValidSpec,
         lists: &[(&BlockList, &HashSet<u64>)],
-        (storage, offset): (StorageIndex, u64),
-        len: u64,
+        Padding { storage, offset, len }: Padding,
     ) -> Result<(), VerifyError> {
         let refuse = |why| Err(VerifyError::Overwritten { storage, offset, len, why });
         if self.options.max_gap == 0 {
@@ -352,7 +359,7 @@ fn push_joined(needed: &mut Vec<Needed>, next: Needed) {
 }
 
 /// Checks that everything needed is written from its place; returns what is written beyond it.
-fn compare(needed: &[Needed], written: &[Needed]) -> Result<Vec<((StorageIndex, u64), u64)>, VerifyError> {
+fn compare(needed: &[Needed], written: &[Needed]) -> Result<Vec<Padding>, VerifyError> {
     let mut padding = Vec::new();
     let mut rest = needed.iter().copied().peekable();
     let not_delivered = |n: Needed| VerifyError::NotDelivered {
@@ -371,13 +378,13 @@ fn compare(needed: &[Needed], written: &[Needed]) -> Result<Vec<((StorageIndex, 
                 return Err(not_delivered(n));
             }
             if n.offset > at {
-                padding.push(((w.storage, at), n.offset - at));
+                padding.push(Padding { storage: w.storage, offset: at, len: n.offset - at });
             }
             at = n.offset + n.len;
             rest.next();
         }
         if at < end {
-            padding.push(((w.storage, at), end - at));
+            padding.push(Padding { storage: w.storage, offset: at, len: end - at });
         }
     }
     rest.next().map_or(Ok(padding), |n| Err(not_delivered(n)))
