@@ -1,5 +1,7 @@
 //! What can be wrong when a spec is read, built or checked.
 
+use crate::arrange::ArrangeError;
+use crate::tensors::TensorError;
 use crate::validate::Findings;
 
 /// Errors of this crate.
@@ -24,4 +26,12 @@ pub enum SpecError {
         /// Why.
         source: serde_json::Error,
     },
+
+    /// Pages cannot be placed.
+    #[error(transparent)]
+    Arrange(#[from] ArrangeError),
+
+    /// Tensors contradict the kind of their layer.
+    #[error(transparent)]
+    Tensors(#[from] TensorError),
 }
