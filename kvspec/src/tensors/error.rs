@@ -216,7 +216,7 @@ pub enum TensorError {
         what: &'static str,
     },
     /// A part in none of the storages that were given.
-    #[error("layer {layer}: part {part}: bytes [{start}, {end}) of {mem:?} lie in none of the {num_storages} storages")]
+    #[error("layer {layer}: part {part}: bytes [{start}, {end}) of {mem} lie in none of the {num_storages} storages")]
     NoStorage {
         /// The layer.
         layer: LayerName,

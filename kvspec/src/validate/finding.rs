@@ -112,7 +112,7 @@ pub enum Finding {
     },
     /// Two storages share bytes.
     #[error(
-        "storage {first} [{first_base}, {first_base}+{first_len}) and storage {second} \
+        "{mem}: storage {first} [{first_base}, {first_base}+{first_len}) and storage {second} \
          [{second_base}, {second_base}+{second_len}) overlap; list one allocation once"
     )]
     StoragesOverlap {
