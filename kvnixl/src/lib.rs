@@ -1,1 +1,96 @@
-//! Moves KV cache blocks over NIXL.
+//! Moves KV cache blocks between workers over NIXL.
+//!
+//! A worker has one [`Agent`]. It registers the memory of its caches, exports a blob, connects peers from theirs,
+//! and starts transfers of the descriptors that `kvplan` made for a request.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use kvnixl::{Agent, Limits, LoopbackNetwork, MemoryRange, TransferOptions};
+//! use kvplan::{descriptor::Descriptor, request::Op};
+//! use kvspec::{CacheSpec, MemKind, StorageIndex};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Two workers in one process; `Agent::nixl` makes real ones.
+//! let network = LoopbackNetwork::new();
+//! let worker = |name: &str, cache: *mut u8| -> Result<Agent, Box<dyn std::error::Error>> {
+//!     let base = cache.expose_provenance() as u64;
+//!     let spec: CacheSpec = serde_json::from_value(serde_json::json!({
+//!         "version": 1, "fingerprint": {"model": "org/model"},
+//!         "storages": [{"base": base, "len": 4096, "mem": "dram"}],
+//!         "groups": [{"pool": 0, "block_tokens": 16, "num_blocks": 4}],
+//!         "layers": [{"name": "model.layers.0", "group": 0, "kind": "mla",
+//!             "parts": [{"name": "latent", "storage": 0, "offset": 0, "block_stride": 1024,
+//!                 "sharding": "replicated", "units": {"count": 1, "stride": 1024},
+//!                 "tokens": [{"count": 16, "stride": 64}], "content": 64}]}],
+//!     }))?;
+//!     let agent = Agent::loopback(name, &network, Limits::default())?;
+//!     let range = MemoryRange { storage: StorageIndex(0), base, len: 4096, mem: MemKind::Dram };
+//!     // SAFETY: the memory is never freed, and nothing else touches it.
+//!     unsafe { agent.register(&spec.validate()?, &[range])? };
+//!     Ok(agent)
+//! };
+//! let leak = |byte: u8| Box::leak(vec![byte; 4096].into_boxed_slice()).as_mut_ptr();
+//! let (ours, theirs) = (leak(0), leak(7));
+//! let prefill = worker("prefill-0", theirs)?;
+//! let decode = worker("decode-0", ours)?;
+//!
+//! let peer = decode.connect(&prefill.export()?)?;
+//! let block = Descriptor {
+//!     local_storage: StorageIndex(0), remote_storage: StorageIndex(0),
+//!     local_offset: 3072, remote_offset: 1024, len: 1024,
+//! };
+//! let transfer = decode.start(&peer, Op::Read, &[block], TransferOptions::default())?;
+//! transfer.wait(Duration::from_secs(10))?;
+//! // SAFETY: the transfer has settled.
+//! let moved = unsafe { std::slice::from_raw_parts(ours.add(3072), 1024) };
+//! assert_eq!(moved, [7; 1024]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Map
+//!
+//! | question | module |
+//! |---|---|
+//! | where is NIXL found and loaded? | [`library`] |
+//! | what does a worker do with memory, peers and transfers? | [`Agent`] in `agent` |
+//! | what may a descriptor touch? | `memory` |
+//! | how is a transfer cut into requests? | [`Limits`] in `batch` |
+//! | who posts and polls, and in which order? | `poster` |
+//! | when is a transfer failed, and when settled? | [`TransferState`] in `transfer` |
+//! | what do peers send each other? | `blob` and `docs/WIRE.md`, `notify` |
+//! | what moves the bytes? | [`Transport`]: `nixl`, `loopback` |
+//!
+//! # Not here
+//!
+//! What to move and where it lies (`kvplan`, `kvspec`), how blobs travel between processes (the engine's own
+//! channel), and C (`kvffi`).
+
+mod agent;
+mod batch;
+mod blob;
+mod cuda;
+mod error;
+pub mod library;
+mod loopback;
+mod memory;
+mod nixl;
+mod notify;
+mod peer;
+mod poster;
+mod transfer;
+mod transport;
+
+pub use agent::Agent;
+pub use batch::Limits;
+pub use blob::{MAX_BLOB_BYTES, WIRE_VERSION};
+pub use error::{Attempt, Attempts, Error, Result};
+pub use library::Library;
+pub use loopback::LoopbackNetwork;
+pub use memory::{MemoryRange, Side};
+pub use nixl::NixlOptions;
+pub use notify::{MAX_NOTIFICATION_BYTES, Notification};
+pub use peer::Peer;
+pub use transfer::{Transfer, TransferOptions, TransferState, TransferStats};
+pub use transport::{Piece, Progress, Request, RequestError, Transport};

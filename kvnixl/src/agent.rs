@@ -1,0 +1,437 @@
+//! An agent: one worker's end of all transfers.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use kvplan::descriptor::Descriptor;
+use kvplan::request::Op;
+use kvspec::ValidSpec;
+
+use crate::batch::{Limits, Pieces};
+use crate::blob::{self, Header};
+use crate::cuda;
+use crate::error::{Error, Result};
+use crate::loopback::LoopbackNetwork;
+use crate::memory::{MemoryRange, RangeTable, Side};
+use crate::nixl::{NixlOptions, NixlTransport};
+use crate::notify::{self, Notification};
+use crate::peer::{Peer, PeerInner};
+use crate::poster::{Gate, InUse, Job, Poster};
+use crate::transfer::{Shared, Transfer, TransferOptions};
+use crate::transport::{Piece, Transport};
+
+/// How long dropping an agent waits for transfers to settle.
+const DROP_GRACE: Duration = Duration::from_secs(1);
+
+/// One worker's end of all transfers: registered memory, connected peers, transfers, notifications.
+///
+/// `Send` and `Sync`; share it in an `Arc`. A process may have several. What may block:
+///
+/// | call | blocks on |
+/// |---|---|
+/// | [`Agent::nixl`] | loading NIXL and starting its backend, 20 to 200 ms |
+/// | [`Agent::register`], [`Agent::deregister`] | the transport: microseconds on host memory, longer with RDMA |
+/// | [`Agent::connect`], [`Agent::export`] | the transport, some milliseconds |
+/// | [`Agent::start`] | nothing: it checks and queues, linear in the number of descriptors |
+/// | [`Agent::notify`], [`Agent::notifications`] | one request that is being posted, see [`Limits`] |
+/// | [`Agent::shutdown`], drop | transfers that have not settled, up to the given time, or a second |
+///
+/// Dropping an agent cancels what is not posted and waits a second for the rest. If that does not settle, NIXL's
+/// side of the agent is left alive for the rest of the process, since its requests may still write.
+pub struct Agent {
+    name: String,
+    incarnation: u64,
+    limits: Limits,
+    transport: Option<Arc<dyn Transport>>,
+    gate: Arc<Gate>,
+    memory: RwLock<Memory>,
+    peers: Mutex<HashMap<String, Arc<PeerInner>>>,
+    poster: Mutex<Poster>,
+    unsettled: Arc<AtomicUsize>,
+    next_transfer: AtomicU64,
+}
+
+#[derive(Default)]
+struct Memory {
+    registered: Option<(ValidSpec, RangeTable)>,
+    generation: u64,
+}
+
+impl Agent {
+    /// An agent on NIXL. The name need not be unique over restarts: an agent also has a random incarnation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LibraryNotFound`] or [`Error::LibraryConflict`] from loading NIXL; [`Error::AgentName`];
+    /// [`Error::ZeroLimit`]; [`Error::Nixl`] when NIXL refuses the agent or its backend.
+    pub fn nixl(name: &str, options: &NixlOptions, limits: Limits) -> Result<Self> {
+        Self::new(name, limits, |transport_name| Ok(Arc::new(NixlTransport::new(transport_name, options)?)))
+    }
+
+    /// An agent that copies memory within this process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AgentName`], [`Error::ZeroLimit`].
+    pub fn loopback(name: &str, network: &LoopbackNetwork, limits: Limits) -> Result<Self> {
+        Self::new(name, limits, |transport_name| Ok(Arc::new(network.join(transport_name))))
+    }
+
+    fn new(name: &str, limits: Limits, connect: impl FnOnce(&str) -> Result<Arc<dyn Transport>>) -> Result<Self> {
+        notify::check_name(name)?;
+        limits.check()?;
+        let incarnation = getrandom::u64().map_err(Error::Random)?;
+        let transport = connect(&notify::transport_name(name, incarnation))?;
+        let gate = Arc::new(Gate::default());
+        let poster = Mutex::new(Poster::start(name, transport.clone(), gate.clone())?);
+        tracing::info!(agent = name, incarnation, ?transport, "agent created");
+        Ok(Self {
+            name: name.to_owned(),
+            incarnation,
+            limits,
+            transport: Some(transport),
+            gate,
+            memory: RwLock::default(),
+            peers: Mutex::default(),
+            poster,
+            unsettled: Arc::default(),
+            next_transfer: AtomicU64::new(1),
+        })
+    }
+
+    /// The agent's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Random number of this agent.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Transfers that have not settled, whether they are in progress, failed or no longer wanted. Their blocks are
+    /// in use.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// Registers a worker's memory, once; [`Agent::deregister`] allows another time.
+    ///
+    /// # Safety
+    ///
+    /// Every range must be memory of the kind it names that stays mapped, and that this process and its peers may
+    /// read and write through transfers, until [`Agent::deregister`] or [`Agent::shutdown`] has succeeded and no
+    /// peer that has connected may still use it: deregistration revokes nothing. When shutdown reports
+    /// [`Error::Unsettled`], the memory must stay mapped for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyRegistered`], [`Error::OverlappingRanges`], [`Error::BadRange`],
+    /// [`Error::RangeOutsideStorage`], [`Error::NoDevice`], [`Error::Nixl`]; nothing is registered then.
+    pub unsafe fn register(&self, spec: &ValidSpec, ranges: &[MemoryRange]) -> Result<()> {
+        let mut memory = self.memory_mut();
+        if let Some((_, ranges)) = &memory.registered {
+            return Err(Error::AlreadyRegistered { agent: self.name.clone(), count: ranges.len() });
+        }
+        let table = RangeTable::new(Side::Local, ranges, &spec.storages)?;
+        for range in ranges {
+            cuda::check(range.mem)?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.transport()?.register(ranges)? };
+        memory.registered = Some((spec.clone(), table));
+        memory.generation += 1;
+        Ok(())
+    }
+
+    /// Deregisters all memory. Peers that have connected can still reach it until they are told: NIXL revokes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while a transfer has not settled; [`Error::NotRegistered`].
+    pub fn deregister(&self) -> Result<()> {
+        let mut memory = self.memory_mut();
+        let Some((_, ranges)) = &memory.registered else {
+            return Err(Error::NotRegistered { agent: self.name.clone() });
+        };
+        // Under the write lock no transfer can start.
+        match self.unsettled() {
+            0 => {}
+            transfers => {
+                let what = format!("memory of agent {} ({} ranges)", self.name, ranges.len());
+                return Err(Error::InUse { what, transfers });
+            }
+        }
+        self.transport()?.deregister();
+        memory.registered = None;
+        Ok(())
+    }
+
+    /// The blob that peers connect to: who this is, its layout and how to reach its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRegistered`], [`Error::Nixl`], [`Error::BlobTooLong`].
+    pub fn export(&self) -> Result<Vec<u8>> {
+        let memory = self.memory();
+        let (spec, ranges) = self.registered(&memory)?;
+        let header = Header {
+            fingerprint: spec.fingerprint.clone(),
+            agent: self.name.clone(),
+            incarnation: self.incarnation,
+            generation: memory.generation,
+        };
+        let ranges: Vec<MemoryRange> = ranges.iter().collect();
+        blob::encode(&header, spec, &ranges, self.transport()?.metadata()?)
+    }
+
+    /// Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a
+    /// restarted peer, replaces it. A failed connect changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The `Blob…` errors for bytes that are not a blob of this version; [`Error::FingerprintMismatch`];
+    /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::OwnBlob`];
+    /// [`Error::StaleBlob`]; [`Error::NotRegistered`]; [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL
+    /// metadata that cannot be used.
+    pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
+        let fingerprint = self.registered(&self.memory())?.0.fingerprint.clone();
+        let blob = blob::decode(blob, &fingerprint)?;
+        let Header { agent: name, incarnation, generation, .. } = blob.header;
+        if incarnation == self.incarnation {
+            return Err(Error::OwnBlob { agent: self.name.clone() });
+        }
+        let transport_name = notify::transport_name(&name, incarnation);
+        // Held throughout: connecting the same peer twice at once would mix up the two.
+        let mut peers = self.peers();
+        let current = peers.get(&name).filter(|peer| peer.incarnation == incarnation);
+        if let Some(current) = current {
+            if generation < current.generation {
+                return Err(Error::StaleBlob { peer: name, stale: generation, current: current.generation });
+            }
+            if generation == current.generation {
+                return Ok(Peer { inner: current.clone() });
+            }
+        }
+        let transport = self.transport()?;
+        let named = transport.load_peer(&blob.metadata)?;
+        if named != transport_name {
+            if !peers.values().any(|peer| peer.transport_name == named) {
+                self.forget(&named);
+            }
+            return Err(Error::PeerNameMismatch { peer: transport_name, named });
+        }
+        let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
+        let inner = Arc::new(PeerInner {
+            name: name.clone(),
+            incarnation,
+            generation,
+            transport_name,
+            layout: blob.layout,
+            ranges: blob.ranges,
+            unsettled,
+        });
+        if let Some(old) = peers.insert(name, inner.clone()) {
+            // One that still has transfers under way stays known to NIXL until the agent ends.
+            if old.incarnation != incarnation && old.unsettled.load(Ordering::Acquire) == 0 {
+                self.forget(&old.transport_name);
+            }
+        }
+        tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, "peer connected");
+        Ok(Peer { inner })
+    }
+
+    /// Lets a peer go.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while a transfer with it has not settled; [`Error::PeerGone`] when it is not connected.
+    pub fn disconnect(&self, peer: &Peer) -> Result<()> {
+        let mut peers = self.peers();
+        let gone = || Err(Error::PeerGone { peer: peer.name().to_owned() });
+        match peers.entry(peer.name().to_owned()) {
+            Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), &peer.inner) => match peer.unsettled() {
+                0 => {
+                    entry.remove();
+                    self.forget(&peer.inner.transport_name);
+                    Ok(())
+                }
+                transfers => Err(Error::InUse { what: format!("peer {}", peer.name()), transfers }),
+            },
+            _ => gone(),
+        }
+    }
+
+    /// Starts moving the descriptors of a plan: [`Op::Read`] from the peer, [`Op::Write`] to it. An empty list is
+    /// done at once (and notifies).
+    ///
+    /// Every descriptor is checked against what is registered on both sides before NIXL sees any of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::NotificationTooLong`], [`Error::ZeroLimit`], [`Error::NotRegistered`],
+    /// [`Error::PeerGone`], [`Error::ShutDown`]; nothing has been posted then.
+    pub fn start(&self, peer: &Peer, op: Op, descriptors: &[Descriptor], options: TransferOptions) -> Result<Transfer> {
+        let TransferOptions { notify, deadline, limits } = options;
+        if let Some(message) = &notify {
+            notify::check_length(message)?;
+        }
+        let limits = limits.unwrap_or(self.limits);
+        limits.check()?;
+        // Held until the transfer is counted: memory is not deregistered meanwhile.
+        let memory = self.memory();
+        let (_, ranges) = self.registered(&memory)?;
+        let pieces = pieces(descriptors, ranges, &peer.inner.ranges)?;
+        let in_use = {
+            let peers = self.peers();
+            if !peers.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {
+                return Err(Error::PeerGone { peer: peer.name().to_owned() });
+            }
+            [InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
+        };
+        let bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len));
+        let id = self.next_transfer.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(Shared::new(id, peer.name().to_owned(), bytes, descriptors.len()));
+        tracing::debug!(
+            transfer = id,
+            peer = peer.name(),
+            ?op,
+            bytes,
+            descriptors = descriptors.len(),
+            "transfer started"
+        );
+        let job = Job {
+            shared: shared.clone(),
+            op,
+            peer: peer.inner.transport_name.clone(),
+            pieces: Pieces::new(pieces),
+            limits,
+            notify,
+            // A deadline beyond the clock's range is none.
+            deadline: deadline.and_then(|deadline| shared.started.checked_add(deadline)),
+            outstanding: Vec::new(),
+            stuck: Vec::new(),
+            in_use: Some(in_use),
+        };
+        self.poster().submit(job, &self.name)?;
+        Ok(Transfer { shared })
+    }
+
+    /// Sends a short message to a peer. Messages to one peer arrive in order; there is no confirmation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotificationTooLong`]; [`Error::PeerGone`]; [`Error::Nixl`], for example when the peer is known to
+    /// be gone. No error is no proof of delivery.
+    pub fn notify(&self, peer: &Peer, message: &[u8]) -> Result<()> {
+        notify::check_length(message)?;
+        if !self.peers().get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {
+            return Err(Error::PeerGone { peer: peer.name().to_owned() });
+        }
+        let _first = self.gate.enter();
+        self.transport()?.notify(&peer.inner.transport_name, message)
+    }
+
+    /// Takes all notifications that have arrived. Those of one sender are in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Nixl`].
+    pub fn notifications(&self) -> Result<Vec<Notification>> {
+        let _first = self.gate.enter();
+        Ok(notify::accept(self.transport()?.notifications()?))
+    }
+
+    /// Ends the agent: nothing more is posted, what is in progress may settle for `grace`, then memory is
+    /// deregistered.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsettled`] when transfers have not settled: then the memory stays registered and must stay mapped
+    /// for the rest of the process.
+    pub fn shutdown(mut self, grace: Duration) -> Result<()> {
+        self.stop(grace)
+    }
+
+    /// The order matters: first the thread that uses the transport, then registrations and agent, and neither of
+    /// those while a request may write.
+    fn stop(&mut self, grace: Duration) -> Result<()> {
+        let Some(transport) = self.transport.take() else { return Ok(()) };
+        let now = Instant::now();
+        let transfers = self.poster().stop(now.checked_add(grace).unwrap_or(now));
+        if transfers > 0 {
+            tracing::error!(agent = %self.name, transfers, "agent ended with unsettled transfers; its memory stays in use");
+            // Requests, registrations and NIXL's agent live on.
+            std::mem::forget(transport);
+            return Err(Error::Unsettled { agent: self.name.clone(), transfers });
+        }
+        transport.deregister();
+        Ok(())
+    }
+
+    fn transport(&self) -> Result<&Arc<dyn Transport>> {
+        self.transport.as_ref().ok_or_else(|| Error::ShutDown { agent: self.name.clone() })
+    }
+
+    fn forget(&self, transport_name: &str) {
+        if let Err(error) = self.transport().and_then(|transport| transport.forget_peer(transport_name)) {
+            tracing::warn!(agent = %self.name, peer = transport_name, %error, "cannot forget a peer");
+        }
+    }
+
+    fn registered<'a>(&self, memory: &'a Memory) -> Result<&'a (ValidSpec, RangeTable)> {
+        memory.registered.as_ref().ok_or_else(|| Error::NotRegistered { agent: self.name.clone() })
+    }
+
+    fn memory(&self) -> RwLockReadGuard<'_, Memory> {
+        self.memory.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
+        self.memory.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn peers(&self) -> MutexGuard<'_, HashMap<String, Arc<PeerInner>>> {
+        self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn poster(&self) -> MutexGuard<'_, Poster> {
+        self.poster.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // What cannot settle was logged.
+        let _ = self.stop(DROP_GRACE);
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent")
+            .field("name", &self.name)
+            .field("incarnation", &self.incarnation)
+            .field("unsettled", &self.unsettled())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Addresses of descriptors that lie inside registered memory on both sides.
+fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<Vec<Piece>> {
+    let piece = |(index, descriptor): (usize, &Descriptor)| {
+        let Descriptor { local_storage, remote_storage, local_offset, remote_offset, len } = *descriptor;
+        let (local, local_mem) = local.resolve(Side::Local, index, local_storage, local_offset, len)?;
+        let (remote, remote_mem) = remote.resolve(Side::Remote, index, remote_storage, remote_offset, len)?;
+        Ok(Piece { local, remote, len, local_mem, remote_mem })
+    };
+    descriptors.iter().enumerate().map(piece).collect()
+}

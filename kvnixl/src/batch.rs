@@ -1,0 +1,135 @@
+//! Cutting a transfer into requests of bounded size.
+
+use crate::error::{Error, Result};
+use crate::transport::Piece;
+
+/// Bounds on what NIXL is given at once.
+///
+/// A post may copy everything before it returns, and nothing else of the agent proceeds meanwhile. So a transfer
+/// is posted as several requests, and what is small goes in between. See `docs/TUNING.md` of the crate for
+/// the measurements behind the defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Longest descriptor in bytes; longer ones are cut.
+    pub descriptor_bytes: u64,
+    /// Most bytes in a request.
+    pub request_bytes: u64,
+    /// Most descriptors in a request.
+    pub request_descriptors: usize,
+    /// Most requests of one transfer that are in progress at once.
+    pub outstanding_requests: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { descriptor_bytes: 1 << 20, request_bytes: 8 << 20, request_descriptors: 1024, outstanding_requests: 4 }
+    }
+}
+
+impl Limits {
+    pub(crate) fn check(&self) -> Result<()> {
+        let zero = |limit| Err(Error::ZeroLimit { limit });
+        match self {
+            Self { descriptor_bytes: 0, .. } => zero("descriptor_bytes"),
+            Self { request_bytes: 0, .. } => zero("request_bytes"),
+            Self { request_descriptors: 0, .. } => zero("request_descriptors"),
+            Self { outstanding_requests: 0, .. } => zero("outstanding_requests"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The pieces of a transfer that have not been handed out yet.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    pieces: Vec<Piece>,
+    next: usize,
+    /// Bytes of `pieces[next]` that were handed out.
+    taken: u64,
+}
+
+impl Pieces {
+    pub(crate) fn new(pieces: Vec<Piece>) -> Self {
+        Self { pieces, next: 0, taken: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next == self.pieces.len()
+    }
+
+    /// Forgets what was not handed out.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(Vec::new());
+    }
+
+    /// Fills `request` with the pieces of the next request, in order; at least one unless nothing is left.
+    pub(crate) fn take(&mut self, limits: &Limits, request: &mut Vec<Piece>) {
+        request.clear();
+        let mut room = limits.request_bytes;
+        while let Some(piece) = self.pieces.get(self.next) {
+            let full = room == 0 || request.len() >= limits.request_descriptors;
+            if full || request.first().is_some_and(|first| !first.mixes_with(piece)) {
+                break;
+            }
+            // In range: the whole piece is, and `taken` is less than its length.
+            let len = (piece.len - self.taken).min(limits.descriptor_bytes).min(room);
+            request.push(Piece { local: piece.local + self.taken, remote: piece.remote + self.taken, len, ..*piece });
+            room -= len;
+            self.taken += len;
+            if self.taken == piece.len {
+                self.next += 1;
+                self.taken = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvspec::MemKind;
+
+    use super::*;
+
+    fn piece(local: u64, len: u64, remote_mem: MemKind) -> Piece {
+        Piece { local, remote: local + 1_000_000, len, local_mem: MemKind::Dram, remote_mem }
+    }
+
+    fn requests(pieces: Vec<Piece>, limits: &Limits) -> Vec<Vec<Piece>> {
+        let mut pieces = Pieces::new(pieces);
+        let mut requests = Vec::new();
+        while !pieces.is_empty() {
+            let mut request = Vec::new();
+            pieces.take(limits, &mut request);
+            requests.push(request);
+        }
+        requests
+    }
+
+    #[test]
+    fn requests_cover_every_byte_once_in_order_within_the_limits() {
+        let limits =
+            Limits { descriptor_bytes: 10, request_bytes: 25, request_descriptors: 3, outstanding_requests: 1 };
+        let pieces = vec![piece(0, 42, MemKind::Dram), piece(100, 1, MemKind::Dram), piece(200, 10, MemKind::Dram)];
+        let requests = requests(pieces.clone(), &limits);
+        let mut expected = pieces.iter().flat_map(|piece| (0..piece.len).map(|i| (piece.local + i, piece.remote + i)));
+        for request in &requests {
+            assert!(!request.is_empty() && request.len() <= 3);
+            assert!(request.iter().map(|piece| piece.len).sum::<u64>() <= 25);
+            for piece in request {
+                assert!(piece.len <= 10);
+                for i in 0..piece.len {
+                    assert_eq!(expected.next(), Some((piece.local + i, piece.remote + i)));
+                }
+            }
+        }
+        assert_eq!(expected.next(), None);
+    }
+
+    #[test]
+    fn a_request_never_mixes_memory_kinds() {
+        let pieces = vec![piece(0, 5, MemKind::Dram), piece(10, 5, MemKind::Vram(0)), piece(20, 5, MemKind::Vram(1))];
+        let lens: Vec<usize> = requests(pieces, &Limits::default()).iter().map(Vec::len).collect();
+        assert_eq!(lens, [1, 2]);
+    }
+}

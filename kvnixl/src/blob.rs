@@ -1,0 +1,132 @@
+//! The blob that a worker hands to its peers: who it is, what caches it has, how NIXL reaches them.
+//!
+//! `docs/WIRE.md` describes the bytes. A blob comes from the network: nothing in it is trusted, every count is
+//! bounded by its length, and decoding never panics.
+
+use std::io::Cursor;
+
+use kvspec::{CacheSpec, Fingerprint, ValidSpec};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::memory::{MemoryRange, RangeTable, Side};
+use crate::notify::check_name;
+
+/// Version of the bytes; peers of different versions refuse each other.
+pub const WIRE_VERSION: u16 = 1;
+
+/// Longest blob that is looked at. A layout of 99 layers takes about 30 kB.
+pub const MAX_BLOB_BYTES: usize = 16 << 20;
+
+const MAGIC: [u8; 6] = *b"KVNIXL";
+/// Magic, version, checksum.
+const FIXED: usize = 12;
+/// Deepest nesting of maps and arrays; a layout needs 7.
+const MAX_DEPTH: usize = 32;
+
+/// A blob, decoded and checked: the layout is a valid spec, and every range lies in a storage of it.
+#[derive(Debug)]
+pub(crate) struct Blob {
+    pub(crate) header: Header,
+    pub(crate) layout: ValidSpec,
+    pub(crate) ranges: RangeTable,
+    pub(crate) metadata: Vec<u8>,
+}
+
+/// First map: enough to know whether the rest is worth reading.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) fingerprint: Fingerprint,
+    /// The agent's name.
+    pub(crate) agent: String,
+    /// Random for each agent that is created: tells a restarted process from its predecessor.
+    pub(crate) incarnation: u64,
+    /// Counts the agent's registrations.
+    pub(crate) generation: u64,
+}
+
+/// Second map.
+#[derive(Serialize, Deserialize)]
+struct Body<Layout> {
+    layout: Layout,
+    ranges: Vec<MemoryRange>,
+    #[serde(with = "serde_bytes")]
+    nixl: Vec<u8>,
+}
+
+/// Writes a blob.
+pub(crate) fn encode(
+    header: &Header,
+    layout: &CacheSpec,
+    ranges: &[MemoryRange],
+    metadata: Vec<u8>,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&WIRE_VERSION.to_be_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    rmp_serde::encode::write_named(&mut bytes, header)?;
+    rmp_serde::encode::write_named(&mut bytes, &Body { layout, ranges: ranges.to_vec(), nixl: metadata })?;
+    let checksum = crc32fast::hash(&bytes[FIXED..]);
+    bytes[FIXED - 4..FIXED].copy_from_slice(&checksum.to_be_bytes());
+    if bytes.len() > MAX_BLOB_BYTES {
+        return Err(Error::BlobTooLong { len: bytes.len(), max: MAX_BLOB_BYTES });
+    }
+    Ok(bytes)
+}
+
+/// Reads a blob of a peer that must have our fingerprint.
+pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
+    let len = bytes.len();
+    if len > MAX_BLOB_BYTES {
+        return Err(Error::BlobTooLong { len, max: MAX_BLOB_BYTES });
+    }
+    let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED>() else {
+        return Err(Error::BlobTruncated { len, min: FIXED });
+    };
+    let [m0, m1, m2, m3, m4, m5, v0, v1, c0, c1, c2, c3] = *fixed;
+    let found = [m0, m1, m2, m3, m4, m5];
+    if found != MAGIC {
+        return Err(Error::BlobMagic { found });
+    }
+    let remote = u16::from_be_bytes([v0, v1]);
+    if remote != WIRE_VERSION {
+        return Err(Error::BlobVersion { local: WIRE_VERSION, remote });
+    }
+    let (stated, computed) = (u32::from_be_bytes([c0, c1, c2, c3]), crc32fast::hash(rest));
+    if stated != computed {
+        return Err(Error::BlobChecksum { len: rest.len(), stated, computed });
+    }
+
+    let mut cursor = Cursor::new(rest);
+    let header: Header = next(&mut cursor, "header")?;
+    if header.fingerprint != *fingerprint {
+        let (local, remote) = (Box::new(fingerprint.clone()), Box::new(header.fingerprint));
+        return Err(Error::FingerprintMismatch { local, remote });
+    }
+    check_name(&header.agent)?;
+    let Body { layout, ranges, nixl } = next::<Body<CacheSpec>>(&mut cursor, "body")?;
+    if usize::try_from(cursor.position()).ok() != Some(rest.len()) {
+        return Err(Error::BlobMalformed { what: "what follows the body", source: None });
+    }
+    if layout.fingerprint != header.fingerprint {
+        return Err(Error::BlobMalformed {
+            what: "the layout's fingerprint, which differs from the header's,",
+            source: None,
+        });
+    }
+    let invalid = |source| Error::PeerLayout { peer: header.agent.clone(), source };
+    let layout = layout.validate().map_err(invalid)?;
+    let ranges = RangeTable::new(Side::Remote, &ranges, &layout.storages)?;
+    Ok(Blob { header, layout, ranges, metadata: nixl })
+}
+
+fn next<T: for<'de> Deserialize<'de>>(cursor: &mut Cursor<&[u8]>, what: &'static str) -> Result<T> {
+    let mut decoder = rmp_serde::Deserializer::new(cursor);
+    decoder.set_max_depth(MAX_DEPTH);
+    T::deserialize(&mut decoder).map_err(|source| Error::BlobMalformed { what, source: Some(source) })
+}
+
+#[cfg(test)]
+#[path = "blob_tests.rs"]
+mod tests;

@@ -1,0 +1,328 @@
+//! Everything that can go wrong, as one type.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvspec::{Fingerprint, MemKind, SpecError, StorageIndex};
+
+use crate::memory::{MemoryRange, Side};
+
+/// Shorthand for this crate's results.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation of this crate did not succeed.
+///
+/// A message says what was given, what is allowed and what to change.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No usable `libnixl_capi.so`. Loading can be tried again with an explicit path.
+    #[error(
+        "no usable libnixl_capi.so; install NIXL (pip package nixl-cu12) or set KVNIXL_LIBRARY to it; looked at:{tried}"
+    )]
+    LibraryNotFound {
+        /// The places looked at and why each failed, in order.
+        tried: Attempts,
+    },
+    /// Another NIXL was loaded before; a process holds one.
+    #[error("NIXL is already loaded from {loaded}; {asked} was asked for, and a process can hold only one")]
+    LibraryConflict {
+        /// The library in use.
+        loaded: PathBuf,
+        /// The library asked for.
+        asked: PathBuf,
+    },
+    /// A NIXL call failed.
+    #[error("nixl: {call} failed for {subject}; NIXL's own words are on stderr (NIXL_LOG_LEVEL)")]
+    Nixl {
+        /// The call.
+        call: &'static str,
+        /// What it was about.
+        subject: String,
+        /// NIXL's answer.
+        source: nixl_sys::NixlError,
+    },
+    /// The agent's name cannot be used.
+    #[error("agent name {name:?}: {why}; use 1 to 128 printable ASCII characters without @")]
+    AgentName {
+        /// The name given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A limit of [`Limits`](crate::Limits) is zero.
+    #[error("limit {limit} is 0; use at least 1")]
+    ZeroLimit {
+        /// Name of the field.
+        limit: &'static str,
+    },
+    /// The operating system gave no random bytes for the incarnation.
+    #[error("no random bytes for the agent's incarnation")]
+    Random(#[source] getrandom::Error),
+    /// The agent's thread could not be started or has died.
+    #[error("the agent's posting thread is not running: {why}")]
+    NoThread {
+        /// What happened to it.
+        why: String,
+    },
+    /// The agent is shutting down.
+    #[error("agent {agent} is shutting down")]
+    ShutDown {
+        /// The agent.
+        agent: String,
+    },
+    /// Device memory was asked for and cannot be used.
+    #[error("{mem:?} memory cannot be used here: {why}")]
+    NoDevice {
+        /// The memory asked for.
+        mem: MemKind,
+        /// Why not.
+        why: String,
+    },
+
+    /// The agent already has memory registered.
+    #[error("agent {agent} already has {count} memory ranges registered; deregister them first")]
+    AlreadyRegistered {
+        /// The agent.
+        agent: String,
+        /// Ranges that it has.
+        count: usize,
+    },
+    /// The agent has no memory registered.
+    #[error("agent {agent} has no memory registered; register it first")]
+    NotRegistered {
+        /// The agent.
+        agent: String,
+    },
+    /// Two memory ranges overlap: NIXL's lookup fails on overlapping registrations.
+    #[error("memory ranges {first} and {second} overlap; register each byte once")]
+    OverlappingRanges {
+        /// The range with the lower address.
+        first: MemoryRange,
+        /// The other one.
+        second: MemoryRange,
+    },
+    /// A memory range is empty or wraps around the address space.
+    #[error("memory range {range}: the length must be at least 1 and the end must fit the address space")]
+    BadRange {
+        /// The range.
+        range: MemoryRange,
+    },
+    /// A memory range is not the storage of the spec that it names.
+    #[error("{side} memory range {range} is not within storage {storage} of the spec ({what})")]
+    RangeOutsideStorage {
+        /// Whose range.
+        side: Side,
+        /// The range.
+        range: MemoryRange,
+        /// The storage it names.
+        storage: StorageIndex,
+        /// What the spec has there.
+        what: String,
+    },
+    /// Memory cannot be deregistered, or a peer let go, while transfers use it.
+    #[error("{what} is used by {transfers} transfers that have not settled; wait for them first")]
+    InUse {
+        /// The memory or the peer.
+        what: String,
+        /// Transfers not settled.
+        transfers: usize,
+    },
+
+    /// A descriptor reaches outside the registered memory of one side.
+    #[error(
+        "descriptor {index}: {side} bytes [{offset}, {offset} + {len}) lie outside storage {storage}, \
+         which has {registered} bytes registered at offset {start}"
+    )]
+    OutOfRange {
+        /// Position in the list of descriptors.
+        index: usize,
+        /// Which side.
+        side: Side,
+        /// Storage named by the descriptor.
+        storage: StorageIndex,
+        /// Offset in the storage.
+        offset: u64,
+        /// Length of the descriptor.
+        len: u64,
+        /// Offset of the registered range in the storage.
+        start: u64,
+        /// Bytes of it; 0 when the storage is not registered.
+        registered: u64,
+    },
+    /// The peer was replaced by a newer connection, disconnected, or belongs to another agent.
+    #[error("peer {peer} is not connected to this agent any more; use what the latest connect returned")]
+    PeerGone {
+        /// The peer.
+        peer: String,
+    },
+    /// The transfer did not end in time. It is still in progress and still owns its blocks.
+    #[error("transfer {transfer} with {peer} did not settle within {waited:?}; its blocks stay in use until it does")]
+    Deadline {
+        /// Number of the transfer at this agent.
+        transfer: u64,
+        /// The peer.
+        peer: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The transfer was cancelled.
+    #[error("the transfer was cancelled")]
+    Cancelled,
+    /// The transfer ended without moving everything.
+    #[error("transfer {transfer} with {peer} failed, {}", if *settled { "settled" } else { "not settled: its blocks must not be reused" })]
+    TransferFailed {
+        /// Number of the transfer at this agent.
+        transfer: u64,
+        /// The peer.
+        peer: String,
+        /// Whether nothing can land any more.
+        settled: bool,
+        /// Why.
+        source: Arc<Error>,
+    },
+    /// Shutting down left transfers behind that did not settle. Their memory must stay mapped for ever.
+    #[error(
+        "agent {agent} stopped with {transfers} transfers not settled; their memory must never be unmapped or reused"
+    )]
+    Unsettled {
+        /// The agent.
+        agent: String,
+        /// Transfers not settled.
+        transfers: usize,
+    },
+
+    /// A notification is too long.
+    #[error("a notification of {len} bytes was given; at most {max} are allowed")]
+    NotificationTooLong {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+
+    /// A peer's blob is longer than any blob may be.
+    #[error("peer blob: {len} bytes, at most {max} are allowed")]
+    BlobTooLong {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A peer's blob ends before its fixed part.
+    #[error("peer blob: cut off after {len} bytes, the fixed part alone has {min}")]
+    BlobTruncated {
+        /// Its length.
+        len: usize,
+        /// Length of the fixed part.
+        min: usize,
+    },
+    /// Not a blob of this library.
+    #[error("peer blob: starts with {found:02x?}, not with the magic KVNIXL")]
+    BlobMagic {
+        /// The first bytes.
+        found: [u8; 6],
+    },
+    /// The peer speaks another wire version.
+    #[error("peer blob: wire version {remote} at the peer and {local} here; run the same version on both sides")]
+    BlobVersion {
+        /// Our version.
+        local: u16,
+        /// The peer's.
+        remote: u16,
+    },
+    /// The blob was damaged or cut off on its way.
+    #[error(
+        "peer blob: checksum {computed:#010x} over {len} bytes, {stated:#010x} was stated; it is cut off or damaged"
+    )]
+    BlobChecksum {
+        /// Bytes covered.
+        len: usize,
+        /// Checksum that the blob states.
+        stated: u32,
+        /// Checksum of its bytes.
+        computed: u32,
+    },
+    /// The blob's contents are not what this version writes.
+    #[error("peer blob: {what} cannot be decoded")]
+    BlobMalformed {
+        /// Which part of it.
+        what: &'static str,
+        /// What the decoder says.
+        source: Option<rmp_serde::decode::Error>,
+    },
+    /// Our own description could not be encoded.
+    #[error("blob cannot be encoded")]
+    BlobEncode(#[from] rmp_serde::encode::Error),
+    /// The peer holds another model's caches.
+    #[error("fingerprint {local:?} here and {remote:?} at the peer; both sides must run the same model the same way")]
+    FingerprintMismatch {
+        /// Ours.
+        local: Box<Fingerprint>,
+        /// The peer's.
+        remote: Box<Fingerprint>,
+    },
+    /// The peer's layout is not a valid spec.
+    #[error("peer {peer}: its layout is invalid")]
+    PeerLayout {
+        /// The peer.
+        peer: String,
+        /// All findings.
+        source: SpecError,
+    },
+    /// The blob is the agent's own.
+    #[error("agent {agent} cannot connect to itself")]
+    OwnBlob {
+        /// The agent.
+        agent: String,
+    },
+    /// The blob describes an earlier registration of the same process.
+    #[error("peer {peer}: generation {stale} is older than {current}, which is connected; fetch its blob again")]
+    StaleBlob {
+        /// The peer.
+        peer: String,
+        /// Generation in the blob.
+        stale: u64,
+        /// Generation connected.
+        current: u64,
+    },
+    /// NIXL's metadata in a blob is of another agent than the blob says.
+    #[error("peer {peer}: its NIXL metadata names {named:?}")]
+    PeerNameMismatch {
+        /// The peer by the blob.
+        peer: String,
+        /// The peer by NIXL's metadata.
+        named: String,
+    },
+
+    /// The loopback was asked for something it does not do.
+    #[error("loopback: {why}")]
+    Loopback {
+        /// What and why not.
+        why: String,
+    },
+}
+
+/// The places where NIXL was looked for, and why each was not used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempts(pub Vec<Attempt>);
+
+/// One place where NIXL was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Path, or the name given to the dynamic loader.
+    pub place: String,
+    /// Why it was not used.
+    pub why: String,
+}
+
+impl fmt::Display for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Attempt { place, why } in &self.0 {
+            write!(f, "\n  {place}: {why}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! A transport that copies memory within one process, for tests and first contact.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use kvplan::request::Op;
+use kvspec::MemKind;
+
+use crate::error::{Error, Result};
+use crate::memory::MemoryRange;
+use crate::transport::{Piece, Progress, Request, RequestError, Transport};
+
+/// Agents of one process that can reach each other. Cheap to clone: clones are the same network.
+///
+/// Every copy is checked against what both sides have registered. Device memory is refused.
+#[derive(Clone, Debug, Default)]
+pub struct LoopbackNetwork {
+    inner: Arc<Network>,
+}
+
+#[derive(Debug, Default)]
+struct Network {
+    nodes: Mutex<BTreeMap<String, Node>>,
+    stalled: AtomicBool,
+    broken: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    ranges: Vec<MemoryRange>,
+    mailbox: Vec<(String, Vec<u8>)>,
+}
+
+impl Network {
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, Node>> {
+        self.nodes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl LoopbackNetwork {
+    /// A network without agents.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// While `true`, requests that are posted stay in progress and move nothing: what a stopped peer looks like.
+    pub fn stall(&self, stalled: bool) {
+        self.inner.stalled.store(stalled, Ordering::Release);
+    }
+
+    /// While `true`, requests fail when they are posted or polled, with no proof that they have settled: what a
+    /// lost peer looks like.
+    pub fn break_requests(&self, broken: bool) {
+        self.inner.broken.store(broken, Ordering::Release);
+    }
+
+    pub(crate) fn join(&self, name: &str) -> LoopbackTransport {
+        self.inner.nodes().insert(name.to_owned(), Node::default());
+        LoopbackTransport { name: name.to_owned(), network: self.inner.clone(), peers: Mutex::default() }
+    }
+}
+
+/// One agent of a loopback network.
+#[derive(Debug)]
+pub(crate) struct LoopbackTransport {
+    name: String,
+    network: Arc<Network>,
+    peers: Mutex<BTreeSet<String>>,
+}
+
+impl LoopbackTransport {
+    fn peers(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn known(&self, peer: &str) -> Result<()> {
+        if self.peers().contains(peer) { Ok(()) } else { Err(refused(format!("peer {peer} is not loaded"))) }
+    }
+}
+
+fn refused(why: String) -> Error {
+    Error::Loopback { why }
+}
+
+impl Transport for LoopbackTransport {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    unsafe fn register(&self, ranges: &[MemoryRange]) -> Result<()> {
+        if let Some(range) = ranges.iter().find(|range| range.mem != MemKind::Dram) {
+            return Err(refused(format!("memory range {range} is not host memory")));
+        }
+        self.network.nodes().entry(self.name.clone()).or_default().ranges.extend_from_slice(ranges);
+        Ok(())
+    }
+
+    fn deregister(&self) {
+        if let Some(node) = self.network.nodes().get_mut(&self.name) {
+            node.ranges.clear();
+        }
+    }
+
+    fn metadata(&self) -> Result<Vec<u8>> {
+        Ok(self.name.clone().into_bytes())
+    }
+
+    fn load_peer(&self, metadata: &[u8]) -> Result<String> {
+        let name = std::str::from_utf8(metadata).map_err(|_| refused("peer metadata is not a name".to_owned()))?;
+        if !self.network.nodes().contains_key(name) {
+            return Err(refused(format!("peer {name} is not in this process")));
+        }
+        self.peers().insert(name.to_owned());
+        Ok(name.to_owned())
+    }
+
+    fn forget_peer(&self, peer: &str) -> Result<()> {
+        if self.peers().remove(peer) { Ok(()) } else { Err(refused(format!("peer {peer} is not loaded"))) }
+    }
+
+    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn Request>> {
+        self.known(peer)?;
+        let (name, peer) = (self.name.clone(), peer.to_owned());
+        Ok(Box::new(LoopbackRequest { network: self.network.clone(), name, peer, op, pieces: pieces.to_vec() }))
+    }
+
+    fn notify(&self, peer: &str, message: &[u8]) -> Result<()> {
+        self.known(peer)?;
+        let mut nodes = self.network.nodes();
+        let node = nodes.get_mut(peer).ok_or_else(|| refused(format!("peer {peer} is gone")))?;
+        node.mailbox.push((self.name.clone(), message.to_vec()));
+        Ok(())
+    }
+
+    fn notifications(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut nodes = self.network.nodes();
+        Ok(nodes.get_mut(&self.name).map(|node| std::mem::take(&mut node.mailbox)).unwrap_or_default())
+    }
+}
+
+impl Drop for LoopbackTransport {
+    fn drop(&mut self) {
+        self.network.nodes().remove(&self.name);
+    }
+}
+
+#[derive(Debug)]
+struct LoopbackRequest {
+    network: Arc<Network>,
+    name: String,
+    peer: String,
+    op: Op,
+    pieces: Vec<Piece>,
+}
+
+impl LoopbackRequest {
+    /// Checks every piece, then copies all of them.
+    fn copy(&self) -> Result<()> {
+        // Held while copying: nobody deregisters meanwhile.
+        let nodes = self.network.nodes();
+        let ranges = |name: &str| nodes.get(name).map(|node| &node.ranges[..]);
+        let local = ranges(&self.name).ok_or_else(|| refused(format!("agent {} is gone", self.name)))?;
+        let remote = ranges(&self.peer).ok_or_else(|| refused(format!("peer {} is gone", self.peer)))?;
+        for piece in &self.pieces {
+            for (name, ranges, address) in [(&self.name, local, piece.local), (&self.peer, remote, piece.remote)] {
+                if !ranges.iter().any(|range| contains(range, address, piece.len)) {
+                    let why = format!("[{address:#x}, +{}) is not registered at {name}", piece.len);
+                    return Err(refused(why));
+                }
+            }
+        }
+        for Piece { local, remote, len, .. } in &self.pieces {
+            let too_long = |_| refused(format!("{len} bytes do not fit the address space"));
+            let (local, remote, len) = (
+                usize::try_from(*local).map_err(too_long)?,
+                usize::try_from(*remote).map_err(too_long)?,
+                usize::try_from(*len).map_err(too_long)?,
+            );
+            let (from, to) = match self.op {
+                Op::Read => (remote, local),
+                Op::Write => (local, remote),
+            };
+            // SAFETY: both ranges are registered, so their owners promised that they are mapped and stay so, and
+            // that transfers may write them. `copy` allows overlap.
+            unsafe {
+                std::ptr::copy(
+                    std::ptr::with_exposed_provenance::<u8>(from),
+                    std::ptr::with_exposed_provenance_mut::<u8>(to),
+                    len,
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn contains(range: &MemoryRange, address: u64, len: u64) -> bool {
+    address.checked_sub(range.base).and_then(|skip| skip.checked_add(len)).is_some_and(|end| end <= range.len)
+}
+
+impl Request for LoopbackRequest {
+    fn post(&mut self) -> Result<Progress, RequestError> {
+        if self.network.broken.load(Ordering::Acquire) {
+            return Err(RequestError { cause: refused("requests are broken".to_owned()), settled: false });
+        }
+        if self.network.stalled.load(Ordering::Acquire) {
+            return Ok(Progress::InProgress);
+        }
+        self.copy().map_err(|cause| RequestError { cause, settled: true })?;
+        Ok(Progress::Done)
+    }
+
+    fn poll(&mut self) -> Result<Progress, RequestError> {
+        self.post()
+    }
+}

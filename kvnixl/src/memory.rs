@@ -1,0 +1,195 @@
+//! Memory ranges: what is registered, and the proof that a descriptor stays inside it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kvspec::{MemKind, Storage, StorageIndex};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// One piece of memory to register: a storage that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MemoryRange {
+    /// The storage it lies in.
+    pub storage: StorageIndex,
+    /// Address of the first byte.
+    pub base: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Kind of memory.
+    pub mem: MemKind,
+}
+
+impl MemoryRange {
+    /// Address after the last byte; `None` when the range is empty or wraps.
+    fn end(&self) -> Option<u64> {
+        if self.len == 0 { None } else { self.base.checked_add(self.len) }
+    }
+}
+
+impl fmt::Display for MemoryRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{:#x}, +{}) of storage {} ({:?})", self.base, self.len, self.storage, self.mem)
+    }
+}
+
+/// A side of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// This agent.
+    Local,
+    /// The peer.
+    Remote,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Remote => "remote",
+        })
+    }
+}
+
+/// Registered ranges of one side, checked: none is empty, wraps, overlaps another or leaves its storage.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangeTable {
+    by_storage: BTreeMap<StorageIndex, Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    range: MemoryRange,
+    /// Offset of the range in its storage.
+    start: u64,
+}
+
+impl RangeTable {
+    /// Checks the ranges against each other and against the storages that they name.
+    pub(crate) fn new(side: Side, ranges: &[MemoryRange], storages: &[Storage]) -> Result<Self> {
+        let mut sorted = ranges.to_vec();
+        sorted.sort_unstable_by_key(|range| (range.mem, range.base));
+        for range in &sorted {
+            if range.end().is_none() {
+                return Err(Error::BadRange { range: *range });
+            }
+        }
+        for pair in sorted.windows(2) {
+            let [first, second] = [pair[0], pair[1]];
+            if first.mem == second.mem && first.end().is_none_or(|end| end > second.base) {
+                return Err(Error::OverlappingRanges { first, second });
+            }
+        }
+        let mut by_storage = BTreeMap::new();
+        for range in ranges {
+            let start = start_in_storage(side, range, storages)?;
+            if let Some(Entry { range: first, .. }) = by_storage.insert(range.storage, Entry { range: *range, start }) {
+                let what = "it is listed twice".to_owned();
+                return Err(Error::RangeOutsideStorage { side, range: first, storage: range.storage, what });
+            }
+        }
+        Ok(Self { by_storage })
+    }
+
+    /// Address and memory kind of descriptor bytes, if all of them are registered.
+    pub(crate) fn resolve(
+        &self,
+        side: Side,
+        index: usize,
+        storage: StorageIndex,
+        offset: u64,
+        len: u64,
+    ) -> Result<(u64, MemKind)> {
+        let entry = self.by_storage.get(&storage);
+        let inside = entry.and_then(|Entry { range, start }| {
+            let skip = offset.checked_sub(*start)?;
+            let within = len >= 1 && skip.checked_add(len)? <= range.len;
+            // Cannot overflow: the end of the range does not.
+            within.then(|| (range.base + skip, range.mem))
+        });
+        inside.ok_or_else(|| {
+            let (start, registered) = entry.map_or((0, 0), |entry| (entry.start, entry.range.len));
+            Error::OutOfRange { index, side, storage, offset, len, start, registered }
+        })
+    }
+
+    /// Number of ranges.
+    pub(crate) fn len(&self) -> usize {
+        self.by_storage.len()
+    }
+
+    /// The ranges, by storage.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = MemoryRange> + '_ {
+        self.by_storage.values().map(|entry| entry.range)
+    }
+}
+
+fn start_in_storage(side: Side, range: &MemoryRange, storages: &[Storage]) -> Result<u64> {
+    let storage = storages.get(range.storage.index());
+    let start = storage.and_then(|storage| {
+        let start = range.base.checked_sub(storage.base)?;
+        let within = start.checked_add(range.len)? <= storage.len && range.mem == storage.mem;
+        within.then_some(start)
+    });
+    start.ok_or_else(|| {
+        let what = match storage {
+            Some(Storage { base, len, mem, .. }) => format!("[{base:#x}, +{len}) ({mem:?})"),
+            None => format!("it has {} storages", storages.len()),
+        };
+        Error::RangeOutsideStorage { side, range: *range, storage: range.storage, what }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(base: u64, len: u64) -> Storage {
+        Storage { base, len, mem: MemKind::Dram, shared: false }
+    }
+
+    fn range(storage: u32, base: u64, len: u64) -> MemoryRange {
+        MemoryRange { storage: StorageIndex(storage), base, len, mem: MemKind::Dram }
+    }
+
+    #[test]
+    fn overlapping_ranges_are_refused() {
+        let storages = [storage(0x1000, 0x100), storage(0x10ff, 0x100)];
+        let error = RangeTable::new(Side::Local, &[range(0, 0x1000, 0x100), range(1, 0x10ff, 0x100)], &storages);
+        assert!(matches!(error, Err(Error::OverlappingRanges { .. })));
+    }
+
+    #[test]
+    fn a_range_that_is_empty_wraps_or_leaves_its_storage_is_refused() {
+        let storages = [storage(0x1000, 0x100)];
+        for bad in [range(0, 0x1000, 0), range(0, u64::MAX, 2)] {
+            let error = RangeTable::new(Side::Local, &[bad], &storages);
+            assert!(matches!(error, Err(Error::BadRange { .. })), "{bad}");
+        }
+        for bad in [range(0, 0x1000, 0x101), range(0, 0xfff, 1), range(1, 0x1000, 1)] {
+            let error = RangeTable::new(Side::Local, &[bad], &storages);
+            assert!(matches!(error, Err(Error::RangeOutsideStorage { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn descriptor_bytes_resolve_only_inside_their_range() {
+        let table = RangeTable::new(Side::Remote, &[range(0, 0x1010, 0x20)], &[storage(0x1000, 0x100)]).unwrap();
+        let resolve = |storage, offset, len| table.resolve(Side::Remote, 3, StorageIndex(storage), offset, len);
+        assert_eq!(resolve(0, 0x10, 0x20).unwrap(), (0x1010, MemKind::Dram));
+        assert_eq!(resolve(0, 0x2f, 1).unwrap(), (0x102f, MemKind::Dram));
+        for (storage, offset, len) in [
+            (0, 0xf, 1),
+            (0, 0x10, 0x21),
+            (0, 0x30, 1),
+            (0, 0x10, 0),
+            (1, 0x10, 1),
+            (0, u64::MAX, 2),
+            (0, 0x20, u64::MAX),
+        ] {
+            let error = resolve(storage, offset, len).unwrap_err();
+            assert!(matches!(error, Error::OutOfRange { index: 3, side: Side::Remote, .. }), "{error}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The transport on NIXL.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use kvplan::request::Op;
+use kvspec::MemKind;
+use nixl_sys::{
+    AgentConfig, Backend, MemType, MemoryRegion, NixlDescriptor, NixlError, NotificationMap, OptArgs, Params,
+    RegistrationHandle, ThreadSync, XferDescList, XferOp, XferRequest, XferStatus,
+};
+
+use crate::error::{Error, Result};
+use crate::library::Library;
+use crate::memory::MemoryRange;
+use crate::transport::{Piece, Progress, Request, RequestError, Transport};
+
+/// How NIXL is set up for an agent.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NixlOptions {
+    /// `libnixl_capi.so` or its folder; `None` searches, see [`library`](crate::library).
+    pub library: Option<PathBuf>,
+    /// NIXL plugin that moves the bytes.
+    pub backend: String,
+    /// Parameters of the plugin, for example `num_threads`. Empty takes the plugin's defaults.
+    pub backend_params: BTreeMap<String, String>,
+    /// How long NIXL's progress thread sleeps between two looks, 1 ms by default. NIXL's own default of 0 spins: a whole
+    /// core for each idle agent.
+    pub progress_delay: Duration,
+}
+
+impl Default for NixlOptions {
+    fn default() -> Self {
+        Self {
+            library: None,
+            backend: "UCX".to_owned(),
+            backend_params: BTreeMap::new(),
+            progress_delay: Duration::from_micros(1000),
+        }
+    }
+}
+
+/// An agent of NIXL.
+pub(crate) struct NixlTransport {
+    name: String,
+    // Dropped in this order: registrations before the agent that they belong to.
+    registrations: Mutex<Vec<RegistrationHandle>>,
+    backend: Backend,
+    agent: nixl_sys::Agent,
+}
+
+impl NixlTransport {
+    pub(crate) fn new(name: &str, options: &NixlOptions) -> Result<Self> {
+        Library::load(options.library.as_deref())?;
+        let config = AgentConfig {
+            thread_sync: ThreadSync::Strict,
+            pthr_delay_us: u64::try_from(options.progress_delay.as_micros()).unwrap_or(u64::MAX),
+            ..AgentConfig::default()
+        };
+        let agent = nixl_sys::Agent::new_configured(name, &config).map_err(failed("create_agent", name))?;
+        let params = Params::from(options.backend_params.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+            .map_err(failed("create_params", &options.backend))?;
+        let backend =
+            agent.create_backend(&options.backend, &params).map_err(failed("create_backend", &options.backend))?;
+        Ok(Self { name: name.to_owned(), registrations: Mutex::default(), backend, agent })
+    }
+
+    fn registrations(&self) -> MutexGuard<'_, Vec<RegistrationHandle>> {
+        self.registrations.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn options(&self) -> Result<OptArgs> {
+        let mut options = OptArgs::new().map_err(failed("create_opt_args", &self.name))?;
+        options.add_backend(&self.backend).map_err(failed("opt_args_add_backend", &self.name))?;
+        Ok(options)
+    }
+}
+
+/// Adds call and subject to NIXL's answer.
+fn failed(call: &'static str, subject: impl fmt::Display) -> impl FnOnce(NixlError) -> Error {
+    let subject = subject.to_string();
+    move |source| Error::Nixl { call, subject, source }
+}
+
+impl Transport for NixlTransport {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    unsafe fn register(&self, ranges: &[MemoryRange]) -> Result<()> {
+        let mut handles = Vec::with_capacity(ranges.len());
+        let options = self.options()?;
+        for range in ranges {
+            let region = Region::new(range)?;
+            // On error the handles made so far deregister themselves.
+            handles.push(self.agent.register_memory(&region, Some(&options)).map_err(failed("register_mem", range))?);
+        }
+        self.registrations().append(&mut handles);
+        Ok(())
+    }
+
+    fn deregister(&self) {
+        self.registrations().clear();
+    }
+
+    fn metadata(&self) -> Result<Vec<u8>> {
+        self.agent.get_local_md().map_err(failed("get_local_md", &self.name))
+    }
+
+    fn load_peer(&self, metadata: &[u8]) -> Result<String> {
+        let subject = || format!("{} bytes of peer metadata", metadata.len());
+        // nixl-sys panics on an agent name that is not UTF-8; no lock is held then.
+        match catch_unwind(AssertUnwindSafe(|| self.agent.load_remote_md(metadata))) {
+            Ok(loaded) => loaded.map_err(|source| Error::Nixl { call: "load_remote_md", subject: subject(), source }),
+            Err(_) => Err(Error::Nixl { call: "load_remote_md", subject: subject(), source: NixlError::InvalidParam }),
+        }
+    }
+
+    fn forget_peer(&self, peer: &str) -> Result<()> {
+        self.agent.invalidate_remote_md(peer).map_err(failed("invalidate_remote_md", peer))
+    }
+
+    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn Request>> {
+        let list = |mem| XferDescList::new(mem_type(mem)).map_err(failed("create_xfer_dlist", peer));
+        let first = pieces.first().ok_or_else(|| failed("create_xfer_req", peer)(NixlError::InvalidParam))?;
+        let (mut local, mut remote) = (list(first.local_mem)?, list(first.remote_mem)?);
+        for piece in pieces {
+            let len = address(piece.len)?;
+            local.add_desc(address(piece.local)?, len, device(piece.local_mem));
+            remote.add_desc(address(piece.remote)?, len, device(piece.remote_mem));
+        }
+        let op = match op {
+            Op::Read => XferOp::Read,
+            Op::Write => XferOp::Write,
+        };
+        let options = self.options()?;
+        let request = self
+            .agent
+            .create_xfer_req(op, &local, &remote, peer, Some(&options))
+            .map_err(failed("create_xfer_req", format_args!("{} descriptors with {peer}", pieces.len())))?;
+        Ok(Box::new(NixlRequest { agent: self.agent.clone(), peer: peer.to_owned(), request }))
+    }
+
+    fn notify(&self, peer: &str, message: &[u8]) -> Result<()> {
+        self.agent.send_notification(peer, message, Some(&self.backend)).map_err(failed("gen_notif", peer))
+    }
+
+    fn notifications(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        // A new map each time: NIXL appends to the one given and never clears it.
+        let mut map = NotificationMap::new().map_err(failed("create_notif_map", &self.name))?;
+        self.agent.get_notifications(&mut map, None).map_err(failed("get_notifs", &self.name))?;
+        let mut notifications = Vec::new();
+        for sender in map.agents() {
+            let Ok(sender) = sender else {
+                tracing::warn!(agent = %self.name, "dropped notifications of a sender whose name is not UTF-8");
+                continue;
+            };
+            let num = map.get_notifications_size(sender).map_err(failed("notif_map_get_notifs_size", sender))?;
+            for index in 0..num {
+                let message =
+                    map.get_notification_bytes(sender, index).map_err(failed("notif_map_get_notif", sender))?;
+                notifications.push((sender.to_owned(), message));
+            }
+        }
+        Ok(notifications)
+    }
+}
+
+impl fmt::Debug for NixlTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NixlTransport").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+struct NixlRequest {
+    agent: nixl_sys::Agent,
+    peer: String,
+    request: XferRequest,
+}
+
+impl NixlRequest {
+    fn answer(&self, call: &'static str, source: NixlError, settled: bool) -> RequestError {
+        RequestError { cause: Error::Nixl { call, subject: format!("a request with {}", self.peer), source }, settled }
+    }
+}
+
+impl Request for NixlRequest {
+    fn post(&mut self) -> Result<Progress, RequestError> {
+        match self.agent.post_xfer_req(&self.request, None) {
+            Ok(true) => Ok(Progress::InProgress),
+            Ok(false) => Ok(Progress::Done),
+            // These are found before anything is handed to the backend. After any other error some descriptors
+            // may be under way.
+            Err(source @ (NixlError::NotFound | NixlError::InvalidParam)) => {
+                Err(self.answer("post_xfer_req", source, true))
+            }
+            Err(source) => Err(self.answer("post_xfer_req", source, false)),
+        }
+    }
+
+    fn poll(&mut self) -> Result<Progress, RequestError> {
+        match self.agent.get_xfer_status(&self.request) {
+            Ok(XferStatus::Success) => Ok(Progress::Done),
+            Ok(XferStatus::InProgress) => Ok(Progress::InProgress),
+            Err(source) => Err(self.answer("get_xfer_status", source, false)),
+        }
+    }
+}
+
+impl fmt::Debug for NixlRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NixlRequest").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+fn mem_type(mem: MemKind) -> MemType {
+    match mem {
+        MemKind::Dram => MemType::Dram,
+        MemKind::Vram(_) => MemType::Vram,
+    }
+}
+
+fn device(mem: MemKind) -> u64 {
+    match mem {
+        MemKind::Dram => 0,
+        MemKind::Vram(device) => device.into(),
+    }
+}
+
+/// An address or length as NIXL takes it.
+fn address(value: u64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| failed("address", format_args!("{value:#x}"))(NixlError::InvalidParam))
+}
+
+/// A range, as nixl-sys wants to see memory.
+#[derive(Debug)]
+struct Region {
+    base: usize,
+    len: usize,
+    mem: MemKind,
+}
+
+impl Region {
+    fn new(range: &MemoryRange) -> Result<Self> {
+        Ok(Self { base: address(range.base)?, len: address(range.len)?, mem: range.mem })
+    }
+}
+
+impl MemoryRegion for Region {
+    unsafe fn as_ptr(&self) -> *const u8 {
+        std::ptr::with_exposed_provenance(self.base)
+    }
+
+    fn size(&self) -> usize {
+        self.len
+    }
+}
+
+impl NixlDescriptor for Region {
+    fn mem_type(&self) -> MemType {
+        mem_type(self.mem)
+    }
+
+    fn device_id(&self) -> u64 {
+        device(self.mem)
+    }
+}

@@ -1,0 +1,61 @@
+//! A connected peer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kvspec::ValidSpec;
+
+use crate::memory::RangeTable;
+
+/// A peer that an agent has connected: plan against its [`layout`](Peer::layout), then start transfers with it.
+///
+/// Cheap to clone. A newer connection to the same peer replaces this one; transfers with the old one are refused.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(crate) inner: Arc<PeerInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PeerInner {
+    pub(crate) name: String,
+    pub(crate) incarnation: u64,
+    pub(crate) generation: u64,
+    /// The peer's name on the transport.
+    pub(crate) transport_name: String,
+    pub(crate) layout: ValidSpec,
+    pub(crate) ranges: RangeTable,
+    /// Transfers with the peer that have not settled.
+    pub(crate) unsettled: Arc<AtomicUsize>,
+}
+
+impl Peer {
+    /// The peer's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Random number of the peer's agent: another one under the same name is another process.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.inner.incarnation
+    }
+
+    /// Counts the peer's registrations.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.inner.generation
+    }
+
+    /// What caches the peer has.
+    #[must_use]
+    pub fn layout(&self) -> &ValidSpec {
+        &self.inner.layout
+    }
+
+    /// Transfers with the peer that have not settled.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.inner.unsettled.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,339 @@
+//! The posting thread: one for each agent, the only one that posts and polls requests.
+//!
+//! A NIXL post may copy everything before it returns, and `nixl-sys` holds a lock meanwhile. So posting has a
+//! thread of its own, transfers take turns request by request, and a caller that wants to send or receive a
+//! notification goes first (see [`Gate`]).
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use kvplan::request::Op;
+
+use crate::batch::{Limits, Pieces};
+use crate::error::{Error, Result};
+use crate::transfer::Shared;
+use crate::transport::{Piece, Progress, Request, RequestError, Transport};
+
+/// A transfer, as the thread works on it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) op: Op,
+    /// The peer's name on the transport.
+    pub(crate) peer: String,
+    pub(crate) pieces: Pieces,
+    pub(crate) limits: Limits,
+    pub(crate) notify: Option<Vec<u8>>,
+    pub(crate) deadline: Option<Instant>,
+    /// Posted and in progress.
+    pub(crate) outstanding: Vec<Box<dyn Request>>,
+    /// Failed with no proof that they have settled. Kept: a released request may still write.
+    pub(crate) stuck: Vec<Box<dyn Request>>,
+    /// Counted down when the transfer settles: the agent's, the peer's.
+    pub(crate) in_use: Option<[InUse; 2]>,
+}
+
+/// A count of unsettled transfers that this transfer is part of while the value lives.
+#[derive(Debug)]
+pub(crate) struct InUse(Arc<AtomicUsize>);
+
+impl InUse {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count.clone())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Lets callers go before the next post.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    /// While the guard lives, the thread posts nothing more (for a short while, see [`Gate::give_way`]).
+    pub(crate) fn enter(&self) -> impl Drop + '_ {
+        struct Guard<'a>(&'a Gate);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        Guard(self)
+    }
+
+    /// Waits until nobody is waiting, at most a millisecond: callers must not starve transfers either.
+    fn give_way(&self) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let start = Instant::now();
+        while self.waiting.load(Ordering::Acquire) > 0 && start.elapsed() < Duration::from_millis(1) {
+            thread::yield_now();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: Vec<Job>,
+    /// When to give up on transfers that do not settle.
+    stop: Option<Instant>,
+    /// Why the thread is no more.
+    dead: Option<String>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The thread's handle.
+#[derive(Debug)]
+pub(crate) struct Poster {
+    inbox: Arc<Inbox>,
+    thread: Option<JoinHandle<usize>>,
+}
+
+impl Poster {
+    pub(crate) fn start(name: &str, transport: Arc<dyn Transport>, gate: Arc<Gate>) -> Result<Self> {
+        let inbox = Arc::new(Inbox::default());
+        let worker = Worker { inbox: inbox.clone(), transport, gate, request: Vec::new() };
+        let thread = thread::Builder::new()
+            .name(format!("kvnixl-{name}"))
+            .spawn(move || worker.run())
+            .map_err(|error| Error::NoThread { why: error.to_string() })?;
+        Ok(Self { inbox, thread: Some(thread) })
+    }
+
+    pub(crate) fn submit(&self, job: Job, agent: &str) -> Result<()> {
+        let mut queue = self.inbox.lock();
+        if let Some(why) = &queue.dead {
+            return Err(Error::NoThread { why: why.clone() });
+        }
+        if queue.stop.is_some() {
+            return Err(Error::ShutDown { agent: agent.to_owned() });
+        }
+        queue.jobs.push(job);
+        drop(queue);
+        self.inbox.wake.notify_one();
+        Ok(())
+    }
+
+    /// Posts nothing more, waits for what is in progress until `deadline`, ends the thread and returns how many
+    /// transfers have not settled. Their requests are never released.
+    pub(crate) fn stop(&mut self, deadline: Instant) -> usize {
+        let Some(thread) = self.thread.take() else { return 0 };
+        self.inbox.lock().stop = Some(deadline);
+        self.inbox.wake.notify_one();
+        thread.join().unwrap_or(0)
+    }
+}
+
+struct Worker {
+    inbox: Arc<Inbox>,
+    transport: Arc<dyn Transport>,
+    gate: Arc<Gate>,
+    /// Buffer for the request at hand.
+    request: Vec<Piece>,
+}
+
+impl Worker {
+    fn run(mut self) -> usize {
+        let mut jobs = VecDeque::new();
+        let result = catch_unwind(AssertUnwindSafe(|| self.work(&mut jobs)));
+        let mut queue = self.inbox.lock();
+        let panicked = result.is_err();
+        if panicked {
+            tracing::error!("the posting thread panicked; this is a bug");
+        }
+        queue.dead = Some(if panicked { "it panicked; this is a bug" } else { "it was shut down" }.to_owned());
+        jobs.extend(queue.jobs.drain(..));
+        drop(queue);
+        for job in jobs.iter().filter(|job| !job.shared.is_finished()) {
+            // A panic may have lost a request.
+            let settled = !panicked && job.outstanding.is_empty() && job.stuck.is_empty();
+            job.shared.finish(Err(Error::ShutDown { agent: self.transport.name().to_owned() }), settled);
+        }
+        jobs.retain(|job| panicked || !job.is_over());
+        let left = jobs.len();
+        // Never released and never settled: the memory under them stays in use for ever.
+        std::mem::forget(jobs);
+        left
+    }
+
+    fn work(&mut self, jobs: &mut VecDeque<Job>) {
+        let mut idle_rounds = 0_u32;
+        loop {
+            let stop = self.collect(jobs, idle_rounds);
+            let mut moved = false;
+            // One turn for each transfer: what is small does not wait for what is big.
+            for _ in 0..jobs.len() {
+                let Some(mut job) = jobs.pop_front() else { break };
+                moved |= self.turn(&mut job, stop.is_some());
+                if job.is_over() {
+                    moved = true;
+                } else {
+                    jobs.push_back(job);
+                }
+            }
+            idle_rounds = if moved { 0 } else { idle_rounds.saturating_add(1) };
+            let done = || jobs.is_empty() && self.inbox.lock().jobs.is_empty();
+            if stop.is_some_and(|deadline| done() || Instant::now() >= deadline) {
+                return;
+            }
+        }
+    }
+
+    /// Takes new transfers, and sleeps when there is nothing else to do.
+    fn collect(&self, jobs: &mut VecDeque<Job>, idle_rounds: u32) -> Option<Instant> {
+        let mut queue = self.inbox.lock();
+        if queue.jobs.is_empty() {
+            let only_stuck = jobs.iter().all(|job| job.shared.is_finished());
+            match idle_rounds {
+                // Nothing to look after.
+                _ if jobs.is_empty() && queue.stop.is_none() => {
+                    queue = self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
+                0 => {}
+                // The first rounds poll at once: most requests end within microseconds.
+                1..=50 if !only_stuck => {
+                    drop(queue);
+                    thread::yield_now();
+                    queue = self.inbox.lock();
+                }
+                rounds => {
+                    let pause = match rounds {
+                        _ if only_stuck => Duration::from_millis(5),
+                        ..=500 => Duration::from_micros(50),
+                        _ => Duration::from_millis(1),
+                    };
+                    let woken = self.inbox.wake.wait_timeout(queue, pause);
+                    queue = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+                }
+            }
+        }
+        jobs.extend(queue.jobs.drain(..));
+        queue.stop
+    }
+
+    /// Polls what is in progress and posts at most one request. Says whether anything changed.
+    fn turn(&mut self, job: &mut Job, stopping: bool) -> bool {
+        let before = job.outstanding.len();
+        job.poll();
+        let mut moved = job.outstanding.len() != before;
+        let finished = job.shared.is_finished();
+        if finished {
+            job.pieces.clear();
+        } else if job.shared.cancelled.load(Ordering::Acquire) {
+            job.give_up(Error::Cancelled);
+        } else if stopping {
+            job.give_up(Error::ShutDown { agent: self.transport.name().to_owned() });
+        } else if job.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            let Shared { id, peer, started, .. } = &*job.shared;
+            job.give_up(Error::Deadline { transfer: *id, peer: peer.clone(), waited: started.elapsed() });
+        } else if !job.pieces.is_empty() && job.outstanding.len() < job.limits.outstanding_requests {
+            self.post(job);
+            moved = true;
+        }
+        if !job.shared.is_finished() && job.pieces.is_empty() && job.outstanding.is_empty() {
+            self.complete(job);
+        }
+        if job.is_over() {
+            job.release();
+            job.shared.settle();
+        }
+        moved
+    }
+
+    fn post(&mut self, job: &mut Job) {
+        let start = Instant::now();
+        job.pieces.take(&job.limits, &mut self.request);
+        let mut request = match self.transport.request(job.op, &job.peer, &self.request) {
+            Ok(request) => request,
+            Err(cause) => return job.give_up(cause),
+        };
+        let prepare = start.elapsed();
+        self.gate.give_way();
+        let start = Instant::now();
+        let posted = request.post();
+        job.shared.count_request(prepare, start.elapsed());
+        job.account(request, posted);
+    }
+
+    /// Everything is in place: tells the peer, then the owner.
+    fn complete(&self, job: &mut Job) {
+        let notified = match job.notify.take() {
+            Some(message) => self.transport.notify(&job.peer, &message),
+            None => Ok(()),
+        };
+        job.release();
+        job.shared.finish(notified, true);
+    }
+}
+
+impl Job {
+    /// Nothing is posted any more and nothing can land.
+    fn is_over(&self) -> bool {
+        self.shared.is_finished() && self.outstanding.is_empty() && self.stuck.is_empty()
+    }
+
+    fn poll(&mut self) {
+        let mut index = 0;
+        // One by one: when a request fails, the others still count as in progress.
+        while let Some(request) = self.outstanding.get_mut(index) {
+            match request.poll() {
+                Ok(Progress::InProgress) => index += 1,
+                ended => {
+                    let request = self.outstanding.remove(index);
+                    self.account(request, ended);
+                }
+            }
+        }
+    }
+
+    fn account(&mut self, request: Box<dyn Request>, progress: Result<Progress, RequestError>) {
+        match progress {
+            Ok(Progress::Done) => {}
+            Ok(Progress::InProgress) => self.outstanding.push(request),
+            Err(RequestError { cause, settled }) => {
+                if !settled {
+                    self.stuck.push(request);
+                }
+                self.give_up(cause);
+            }
+        }
+    }
+
+    fn give_up(&mut self, cause: Error) {
+        self.pieces.clear();
+        let settled = self.outstanding.is_empty() && self.stuck.is_empty();
+        if settled {
+            self.release();
+        }
+        self.shared.finish(Err(cause), settled);
+    }
+
+    /// Ends the claim on memory and peer; before the owner learns that the transfer has settled.
+    fn release(&mut self) {
+        self.in_use = None;
+    }
+}

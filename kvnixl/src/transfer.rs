@@ -1,0 +1,263 @@
+//! A transfer as its owner sees it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::batch::Limits;
+use crate::error::{Error, Result};
+
+/// What a transfer does besides moving bytes.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TransferOptions {
+    /// Sent to the peer after the last byte of all requests is in place; never when the transfer fails. At most
+    /// [`MAX_NOTIFICATION_BYTES`](crate::MAX_NOTIFICATION_BYTES).
+    pub notify: Option<Vec<u8>>,
+    /// From the start; after it the transfer has failed, what was not posted is dropped, and what was posted
+    /// still owns its blocks until it settles. `None` waits for ever: NIXL has no timeout of its own.
+    pub deadline: Option<Duration>,
+    /// Overrides the agent's limits.
+    pub limits: Option<Limits>,
+}
+
+impl TransferOptions {
+    /// Sends this to the peer when everything is in place.
+    #[must_use]
+    pub fn notify(mut self, message: impl Into<Vec<u8>>) -> Self {
+        self.notify = Some(message.into());
+        self
+    }
+
+    /// Fails the transfer after this time.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Overrides the agent's limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+}
+
+/// Where a transfer stands.
+///
+/// *Failed* and *settled* are two things: a transfer that failed may have requests under it that still write.
+/// Its blocks must not be reused before it is settled. The order is `InProgress`, then `Done`, or `Failed`
+/// unsettled, then `Failed` settled; the last step may never come, for example when a peer has stopped.
+#[derive(Clone, Debug)]
+pub enum TransferState {
+    /// Bytes may be moving.
+    InProgress,
+    /// Every byte is in place and the notification, if any, has been sent. Settled.
+    Done,
+    /// Not everything was moved.
+    Failed {
+        /// The first thing that went wrong.
+        cause: Arc<Error>,
+        /// Whether it is certain that nothing lands any more.
+        settled: bool,
+    },
+}
+
+impl TransferState {
+    /// Whether nothing can land any more, so that the blocks may be reused.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Self::Done | Self::Failed { settled: true, .. })
+    }
+
+    /// Whether the outcome is known.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        !matches!(self, Self::InProgress)
+    }
+}
+
+/// What a transfer has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransferStats {
+    /// Bytes to move.
+    pub bytes: u64,
+    /// Descriptors asked for, before they were cut.
+    pub descriptors: usize,
+    /// Requests posted.
+    pub requests: usize,
+    /// Time spent preparing requests.
+    pub prepare: Duration,
+    /// Time spent inside posts.
+    pub post: Duration,
+    /// From the start to the outcome.
+    pub elapsed: Option<Duration>,
+}
+
+/// A transfer that was started. Dropping it lets the transfer go on unobserved; its blocks stay in use until
+/// it settles, which [`Agent::unsettled`](crate::Agent::unsettled) counts.
+///
+/// `Send` and `Sync`. Only [`Transfer::wait`] and [`Transfer::wait_settled`] block.
+#[derive(Clone)]
+#[must_use = "a transfer owns its blocks until it has settled"]
+pub struct Transfer {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Transfer {
+    /// Number of the transfer at its agent, as in errors and logs.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn state(&self) -> TransferState {
+        self.shared.status().state()
+    }
+
+    /// What it has cost so far.
+    #[must_use]
+    pub fn stats(&self) -> TransferStats {
+        self.shared.status().stats
+    }
+
+    /// Says that the bytes are no longer wanted. What was not posted is not posted; what was posted still
+    /// settles. No effect on a transfer that has finished.
+    pub fn cancel(&self) {
+        self.shared.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Waits until every byte is in place, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TransferFailed`], which says whether the transfer has settled; [`Error::Deadline`] when it is
+    /// still in progress, and then it goes on.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        self.finish(timeout, TransferState::is_finished)
+    }
+
+    /// Waits until nothing can land any more, for at most `timeout`. `Ok` says settled, not successful: ask
+    /// [`Transfer::state`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Deadline`] when it has not settled.
+    pub fn wait_settled(&self, timeout: Duration) -> Result<()> {
+        match self.finish(timeout, TransferState::is_settled) {
+            Err(Error::TransferFailed { settled: true, .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn finish(&self, timeout: Duration, enough: impl Fn(&TransferState) -> bool) -> Result<()> {
+        let Shared { id, peer, changed, .. } = &*self.shared;
+        let not_yet = |status: &mut Status| !enough(&status.state());
+        let (status, _) = changed
+            .wait_timeout_while(self.shared.status(), timeout, not_yet)
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        match status.state() {
+            TransferState::Done => Ok(()),
+            state @ TransferState::Failed { .. } if enough(&state) => {
+                let TransferState::Failed { cause, settled } = state else { return Ok(()) };
+                Err(Error::TransferFailed { transfer: *id, peer: peer.clone(), settled, source: cause })
+            }
+            _ => Err(Error::Deadline { transfer: *id, peer: peer.clone(), waited: timeout }),
+        }
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { id, peer, .. } = &*self.shared;
+        f.debug_struct("Transfer").field("id", id).field("peer", peer).field("state", &self.state()).finish()
+    }
+}
+
+/// What the owner's handle and the posting thread share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) peer: String,
+    pub(crate) started: Instant,
+    pub(crate) cancelled: AtomicBool,
+    status: Mutex<Status>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Status {
+    outcome: Option<Result<(), Arc<Error>>>,
+    settled: bool,
+    stats: TransferStats,
+}
+
+impl Status {
+    fn state(&self) -> TransferState {
+        match &self.outcome {
+            None => TransferState::InProgress,
+            Some(Ok(())) => TransferState::Done,
+            Some(Err(cause)) => TransferState::Failed { cause: cause.clone(), settled: self.settled },
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(id: u64, peer: String, bytes: u64, descriptors: usize) -> Self {
+        let stats = TransferStats { bytes, descriptors, ..TransferStats::default() };
+        Self {
+            id,
+            peer,
+            started: Instant::now(),
+            cancelled: AtomicBool::new(false),
+            status: Mutex::new(Status { stats, ..Status::default() }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn count_request(&self, prepare: Duration, post: Duration) {
+        let stats = &mut self.status().stats;
+        stats.requests += 1;
+        stats.prepare += prepare;
+        stats.post += post;
+    }
+
+    /// Records the outcome; the first one stands.
+    pub(crate) fn finish(&self, outcome: Result<(), Error>, settled: bool) {
+        let mut status = self.status();
+        if status.outcome.is_none() {
+            status.stats.elapsed = Some(self.started.elapsed());
+            status.settled = settled;
+            match &outcome {
+                Ok(()) => tracing::debug!(transfer = self.id, peer = %self.peer, "transfer done"),
+                Err(cause) => {
+                    tracing::warn!(transfer = self.id, peer = %self.peer, settled, error = %cause, "transfer failed");
+                }
+            }
+            status.outcome = Some(outcome.map_err(Arc::new));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Records that nothing can land any more.
+    pub(crate) fn settle(&self) {
+        let mut status = self.status();
+        if !status.settled {
+            status.settled = true;
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.status().outcome.is_some()
+    }
+}

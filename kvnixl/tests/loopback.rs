@@ -1,0 +1,339 @@
+//! Transfers on the loopback: what holds for every transport.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{PATIENCE, Worker, descriptor, eventually, range, spec, spec_of_model};
+use kvnixl::{Agent, Error, Limits, LoopbackNetwork, MAX_NOTIFICATION_BYTES, Side, TransferOptions, TransferState};
+use kvplan::request::Op;
+use kvspec::{MemKind, StorageIndex};
+
+const LEN: usize = 64 << 10;
+
+fn pair() -> (LoopbackNetwork, Worker, Worker) {
+    let network = LoopbackNetwork::new();
+    let prefill = Worker::loopback("prefill", &network, LEN, 1);
+    let decode = Worker::loopback("decode", &network, LEN, 2);
+    (network, prefill, decode)
+}
+
+/// Limits small enough that everything is cut.
+fn tiny() -> Limits {
+    let mut limits = Limits::default();
+    limits.descriptor_bytes = 100;
+    limits.request_bytes = 250;
+    limits.request_descriptors = 2;
+    limits
+}
+
+#[test]
+fn agents_transfers_and_peers_cross_threads() {
+    fn shareable<T: Send + Sync>() {}
+    shareable::<Agent>();
+    shareable::<kvnixl::Transfer>();
+    shareable::<kvnixl::Peer>();
+    shareable::<Error>();
+}
+
+#[test]
+fn reads_and_writes_deliver_exactly_the_described_bytes() {
+    let (_network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    for limits in [Limits::default(), tiny()] {
+        let before = decode.memory.read(0, LEN);
+        let descriptors = [descriptor(1000, 3000, 1500), descriptor(5000, 0, 1), descriptor(9000, 60_000, 5536)];
+        let options = TransferOptions::default().limits(limits);
+        let transfer = decode.agent.start(&peer, Op::Read, &descriptors, options).unwrap();
+        transfer.wait(PATIENCE).unwrap();
+        let mut expected = before;
+        for d in descriptors {
+            let (to, from, len) = (d.local_offset as usize, d.remote_offset as usize, d.len as usize);
+            expected[to..to + len].copy_from_slice(&prefill.memory.read(from, len));
+        }
+        assert!(decode.memory.read(0, LEN) == expected);
+        assert_eq!(transfer.stats().bytes, 1500 + 1 + 5536);
+        assert!(transfer.stats().elapsed.is_some());
+    }
+    let transfer = decode.agent.start(&peer, Op::Write, &[descriptor(20_000, 7, 4000)], TransferOptions::default());
+    transfer.unwrap().wait(PATIENCE).unwrap();
+    assert!(prefill.memory.read(7, 4000) == decode.memory.read(20_000, 4000));
+    prefill.assert_holds(4007, LEN - 4007, 1, 4007);
+}
+
+#[test]
+fn a_descriptor_outside_registered_memory_is_refused_before_anything_is_posted() {
+    let (_network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    let len = LEN as u64;
+    let good = descriptor(0, 0, 10);
+    let mut no_storage = good;
+    no_storage.remote_storage = StorageIndex(1);
+    for (bad, side) in [
+        (descriptor(len - 9, 0, 10), Side::Local),
+        (descriptor(u64::MAX - 4, 0, 10), Side::Local),
+        (descriptor(0, len - 9, 10), Side::Remote),
+        (descriptor(0, u64::MAX - 100, 4096), Side::Remote),
+        (descriptor(0, 1, u64::MAX), Side::Local),
+        (descriptor(0, 0, 0), Side::Local),
+        (no_storage, Side::Remote),
+    ] {
+        let error = decode.agent.start(&peer, Op::Read, &[good, bad], TransferOptions::default()).unwrap_err();
+        assert!(matches!(&error, Error::OutOfRange { index: 1, side: s, .. } if *s == side), "{error}");
+    }
+    assert_eq!(decode.agent.unsettled(), 0);
+    decode.assert_holds(0, LEN, 2, 0);
+}
+
+#[test]
+fn the_completion_notification_comes_after_the_last_byte_and_never_on_failure() {
+    let (network, prefill, decode) = pair();
+    let peer = prefill.agent.connect(&decode.agent.export().unwrap()).unwrap();
+    let options = || TransferOptions::default().limits(tiny()).notify(*b"\0done\xff");
+    network.stall(true);
+    let transfer = prefill.agent.start(&peer, Op::Write, &[descriptor(0, 0, 5000)], options()).unwrap();
+    eventually("the first post", || transfer.stats().requests > 0);
+    assert!(decode.agent.notifications().unwrap().is_empty());
+    network.stall(false);
+    transfer.wait(PATIENCE).unwrap();
+    let [notification] = &decode.agent.notifications().unwrap()[..] else { panic!("one notification") };
+    assert_eq!(notification.message, b"\0done\xff");
+    assert_eq!(
+        (notification.sender.as_str(), notification.incarnation),
+        ("prefill", Some(prefill.agent.incarnation()))
+    );
+    decode.assert_holds(0, 5000, 1, 0);
+
+    network.break_requests(true);
+    let transfer = prefill.agent.start(&peer, Op::Write, &[descriptor(0, 0, 5000)], options()).unwrap();
+    assert!(matches!(transfer.wait(PATIENCE), Err(Error::TransferFailed { settled: false, .. })));
+    assert!(decode.agent.notifications().unwrap().is_empty());
+}
+
+#[test]
+fn an_empty_transfer_is_done_and_notifies() {
+    let (_network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    let options = TransferOptions::default().notify(*b"x");
+    decode.agent.start(&peer, Op::Read, &[], options).unwrap().wait(PATIENCE).unwrap();
+    assert_eq!(prefill.agent.notifications().unwrap().len(), 1);
+}
+
+#[test]
+fn waiting_too_short_is_an_error_and_the_transfer_goes_on() {
+    let (network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    network.stall(true);
+    let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 100)], TransferOptions::default()).unwrap();
+    assert!(matches!(transfer.wait(Duration::from_millis(20)), Err(Error::Deadline { .. })));
+    assert!(matches!(transfer.state(), TransferState::InProgress));
+    network.stall(false);
+    transfer.wait(PATIENCE).unwrap();
+    decode.assert_holds(0, 100, 1, 0);
+}
+
+#[test]
+fn a_transfer_past_its_deadline_has_failed_and_settles_later() {
+    let (network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    network.stall(true);
+    let options = TransferOptions::default().deadline(Duration::from_millis(20));
+    let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 100)], options).unwrap();
+    let error = transfer.wait(PATIENCE).unwrap_err();
+    assert!(
+        matches!(&error, Error::TransferFailed { settled: false, source, .. }
+        if matches!(**source, Error::Deadline { .. })),
+        "{error}"
+    );
+    assert!(matches!(transfer.wait_settled(Duration::from_millis(20)), Err(Error::Deadline { .. })));
+    // Its memory is in use: it can be neither deregistered nor forgotten.
+    assert_eq!((decode.agent.unsettled(), peer.unsettled()), (1, 1));
+    assert!(matches!(decode.agent.deregister(), Err(Error::InUse { transfers: 1, .. })));
+    assert!(matches!(decode.agent.disconnect(&peer), Err(Error::InUse { transfers: 1, .. })));
+    network.stall(false);
+    transfer.wait_settled(PATIENCE).unwrap();
+    assert!(matches!(transfer.state(), TransferState::Failed { settled: true, .. }));
+    assert_eq!(decode.agent.unsettled(), 0);
+    decode.agent.disconnect(&peer).unwrap();
+    decode.agent.deregister().unwrap();
+}
+
+#[test]
+fn cancelling_posts_nothing_more_and_waits_for_what_was_posted() {
+    let (network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    network.stall(true);
+    let options = TransferOptions::default().limits(tiny());
+    let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 10_000)], options).unwrap();
+    let outstanding = tiny().outstanding_requests;
+    eventually("a full window", || transfer.stats().requests == outstanding);
+    transfer.cancel();
+    let error = transfer.wait(PATIENCE).unwrap_err();
+    assert!(
+        matches!(&error, Error::TransferFailed { settled: false, source, .. }
+        if matches!(**source, Error::Cancelled)),
+        "{error}"
+    );
+    network.stall(false);
+    transfer.wait_settled(PATIENCE).unwrap();
+    assert_eq!(transfer.stats().requests, outstanding);
+    // The window was 4 requests of 200 bytes.
+    decode.assert_holds(0, 800, 1, 0);
+    decode.assert_holds(800, LEN - 800, 2, 800);
+}
+
+#[test]
+fn a_small_transfer_does_not_wait_for_a_big_one() {
+    let (network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    network.stall(true);
+    let options = TransferOptions::default().limits(tiny());
+    let big = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 60_000)], options.clone()).unwrap();
+    eventually("a full window", || big.stats().requests == 4);
+    let small = decode.agent.start(&peer, Op::Read, &[descriptor(61_000, 61_000, 100)], options).unwrap();
+    // Posted although the big one has 296 requests to go.
+    eventually("the small one's post", || small.stats().requests == 1);
+    assert_eq!(big.stats().requests, 4);
+    network.stall(false);
+    small.wait(PATIENCE).unwrap();
+    big.wait(PATIENCE).unwrap();
+    decode.assert_holds(0, 60_000, 1, 0);
+}
+
+#[test]
+fn shutdown_reports_what_has_not_settled() {
+    let (network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    network.stall(true);
+    let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 100)], TransferOptions::default()).unwrap();
+    eventually("a post", || transfer.stats().requests == 1);
+    let Worker { agent, memory } = decode;
+    let error = agent.shutdown(Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(error, Error::Unsettled { transfers: 1, .. }), "{error}");
+    assert!(matches!(transfer.state(), TransferState::Failed { settled: false, .. }));
+    memory.leak();
+
+    network.stall(false);
+    let decode = Worker::loopback("decode", &network, LEN, 2);
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 100)], TransferOptions::default()).unwrap();
+    transfer.wait(PATIENCE).unwrap();
+    decode.agent.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn memory_is_registered_once_and_checked_against_the_spec() {
+    let network = LoopbackNetwork::new();
+    let worker = Worker::loopback("worker", &network, LEN, 1);
+    let base = worker.memory.base();
+    // SAFETY: refused.
+    let again = unsafe { worker.agent.register(&spec(base, LEN), &[range(base, LEN)]) };
+    assert!(matches!(again, Err(Error::AlreadyRegistered { count: 1, .. })));
+    let other = Agent::loopback("other", &network, Limits::default()).unwrap();
+    assert!(matches!(other.export(), Err(Error::NotRegistered { .. })));
+    // SAFETY: refused.
+    let outside = unsafe { other.register(&spec(base, LEN), &[range(base, LEN + 1)]) };
+    assert!(matches!(outside, Err(Error::RangeOutsideStorage { side: Side::Local, .. })));
+    let mut unlike = range(base, LEN);
+    unlike.mem = MemKind::Vram(0);
+    // SAFETY: refused.
+    let unlike = unsafe { other.register(&spec(base, LEN), &[unlike]) };
+    assert!(matches!(unlike, Err(Error::RangeOutsideStorage { .. })));
+    // A failed registration leaves the agent as it was.
+    // SAFETY: the worker's memory outlives `other`, which is dropped first.
+    unsafe { other.register(&spec(base, LEN), &[range(base, LEN)]) }.unwrap();
+    other.deregister().unwrap();
+    assert!(matches!(other.deregister(), Err(Error::NotRegistered { .. })));
+}
+
+#[test]
+fn device_memory_without_a_driver_is_a_typed_error() {
+    let spec: kvspec::CacheSpec = serde_json::from_value(serde_json::json!({
+        "version": 1, "fingerprint": {"model": "org/model"},
+        "storages": [{"base": 4096, "len": 4096, "mem": {"vram": 4000}}],
+        "groups": [{"pool": 0, "block_tokens": 1, "num_blocks": 1}],
+        "layers": [{"name": "a", "group": 0, "kind": "opaque", "parts": [{"name": "b", "storage": 0, "offset": 0,
+            "block_stride": 64, "sharding": "replicated", "units": {"count": 1, "stride": 64}, "content": 64}]}],
+    }))
+    .unwrap();
+    let agent = Agent::loopback("gpu", &LoopbackNetwork::new(), Limits::default()).unwrap();
+    let mem = MemKind::Vram(4000);
+    let range = kvnixl::MemoryRange { storage: StorageIndex(0), base: 4096, len: 4096, mem };
+    // SAFETY: refused: no machine has 4000 devices.
+    let error = unsafe { agent.register(&spec.validate().unwrap(), &[range]) }.unwrap_err();
+    assert!(matches!(error, Error::NoDevice { mem: MemKind::Vram(4000), .. }), "{error}");
+}
+
+#[test]
+fn a_peer_of_another_model_is_refused() {
+    let network = LoopbackNetwork::new();
+    let worker = Worker::loopback("worker", &network, LEN, 1);
+    let other = Agent::loopback("other", &network, Limits::default()).unwrap();
+    let base = worker.memory.base();
+    // SAFETY: the worker's memory outlives `other`, which is dropped first.
+    unsafe { other.register(&spec_of_model("org/other", base, LEN), &[range(base, LEN)]) }.unwrap();
+    let error = worker.agent.connect(&other.export().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::FingerprintMismatch { .. }), "{error}");
+    drop(other);
+}
+
+#[test]
+fn connecting_again_keeps_the_peer_and_a_newer_one_replaces_it() {
+    let (network, prefill, decode) = pair();
+    let blob = prefill.agent.export().unwrap();
+    let first = decode.agent.connect(&blob).unwrap();
+    let same = decode.agent.connect(&blob).unwrap();
+    let start = |peer| decode.agent.start(peer, Op::Read, &[descriptor(0, 0, 10)], TransferOptions::default());
+    start(&first).unwrap().wait(PATIENCE).unwrap();
+    start(&same).unwrap().wait(PATIENCE).unwrap();
+
+    // Registered again: the next generation.
+    prefill.agent.deregister().unwrap();
+    let base = prefill.memory.base();
+    // SAFETY: as in `Worker::new`.
+    unsafe { prefill.agent.register(&spec(base, LEN), &[range(base, LEN)]) }.unwrap();
+    let second = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    assert_eq!((first.generation(), second.generation()), (1, 2));
+    assert!(matches!(start(&first), Err(Error::PeerGone { .. })));
+    assert!(matches!(decode.agent.notify(&first, b"x"), Err(Error::PeerGone { .. })));
+    assert!(matches!(decode.agent.connect(&blob), Err(Error::StaleBlob { stale: 1, current: 2, .. })));
+    start(&second).unwrap().wait(PATIENCE).unwrap();
+
+    // Restarted under the same name.
+    drop(prefill);
+    let prefill = Worker::loopback("prefill", &network, LEN, 3);
+    let third = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    assert_ne!(second.incarnation(), third.incarnation());
+    assert!(matches!(start(&second), Err(Error::PeerGone { .. })));
+    start(&third).unwrap().wait(PATIENCE).unwrap();
+    decode.assert_holds(0, 10, 3, 0);
+
+    let own = decode.agent.connect(&decode.agent.export().unwrap());
+    assert!(matches!(own, Err(Error::OwnBlob { .. })));
+}
+
+#[test]
+fn a_notification_that_is_too_long_is_refused() {
+    let (_network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    let long = vec![7; MAX_NOTIFICATION_BYTES + 1];
+    assert!(matches!(decode.agent.notify(&peer, &long), Err(Error::NotificationTooLong { .. })));
+    let options = TransferOptions::default().notify(long.clone());
+    let started = decode.agent.start(&peer, Op::Read, &[], options);
+    assert!(matches!(started, Err(Error::NotificationTooLong { .. })));
+    decode.agent.notify(&peer, &long[1..]).unwrap();
+    decode.agent.notify(&peer, b"").unwrap();
+    let lens: Vec<usize> = prefill.agent.notifications().unwrap().iter().map(|n| n.message.len()).collect();
+    assert_eq!(lens, [MAX_NOTIFICATION_BYTES, 0]);
+}
+
+#[test]
+fn names_and_limits_that_cannot_work_are_refused() {
+    let network = LoopbackNetwork::new();
+    let named = Agent::loopback("a@b", &network, Limits::default());
+    assert!(matches!(named, Err(Error::AgentName { .. })));
+    let mut limits = Limits::default();
+    limits.request_descriptors = 0;
+    let limited = Agent::loopback("a", &network, limits);
+    assert!(matches!(limited, Err(Error::ZeroLimit { limit: "request_descriptors" })));
+}
