@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use kvplan::descriptor::Descriptor;
-use kvplan::request::Op;
+use kvplan::{Descriptor, LocalPlan, MemoryRange, Op, Side};
 use kvspec::ValidSpec;
 
 use crate::batch::{Limits, Pieces};
@@ -16,7 +15,7 @@ use crate::blob::{self, Header};
 use crate::cuda;
 use crate::error::{Error, Result};
 use crate::loopback::LoopbackNetwork;
-use crate::memory::{MemoryRange, RangeTable, Side};
+use crate::memory::RangeTable;
 use crate::nixl::{NixlOptions, NixlTransport};
 use crate::notify::{self, Notification};
 use crate::peer::{Peer, PeerInner};
@@ -122,20 +121,20 @@ impl Agent {
         self.unsettled.load(Ordering::Acquire)
     }
 
-    /// Registers a worker's memory, once; [`Agent::deregister`] allows another time.
+    /// Registers a worker's memory ranges, once; [`Agent::deregister`] allows another time.
     ///
     /// # Safety
     ///
-    /// Every range must be memory of the kind it names that stays mapped, and that this process and its peers may
+    /// Every memory range of the plan must be memory of the kind it names that stays mapped, and that this process and its peers may
     /// read and write through transfers, until [`Agent::deregister`] or [`Agent::shutdown`] has succeeded and no
     /// peer that has connected may still use it: deregistration revokes nothing. When shutdown reports
     /// [`Error::Unsettled`], the memory must stay mapped for ever.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyRegistered`], [`Error::OverlappingRanges`], [`Error::BadRange`],
-    /// [`Error::RangeOutsideStorage`], [`Error::NoDevice`], [`Error::Nixl`]; nothing is registered then.
-    pub unsafe fn register(&self, spec: &ValidSpec, ranges: &[MemoryRange]) -> Result<()> {
+    /// [`Error::AlreadyRegistered`], [`Error::NoDevice`], [`Error::Nixl`]; nothing is registered then.
+    pub unsafe fn register(&self, plan: &LocalPlan) -> Result<()> {
+        let (spec, ranges) = (plan.spec(), plan.memory_ranges());
         let mut memory = self.memory_mut();
         if let Some((_, ranges)) = &memory.registered {
             return Err(Error::AlreadyRegistered { agent: self.name.clone(), count: ranges.len() });

@@ -5,11 +5,12 @@
 
 use std::io::Cursor;
 
-use kvspec::{CacheSpec, Fingerprint, ValidSpec};
+use kvplan::{MemoryRange, Side};
+use kvspec::{CacheSpec, Fingerprint, MemKind, StorageIndex, ValidSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::memory::{MemoryRange, RangeTable, Side};
+use crate::memory::RangeTable;
 use crate::notify::check_name;
 
 /// Version of the bytes; peers of different versions refuse each other.
@@ -49,9 +50,18 @@ pub(crate) struct Header {
 #[derive(Serialize, Deserialize)]
 struct Body<Layout> {
     layout: Layout,
-    ranges: Vec<MemoryRange>,
+    ranges: Vec<Range>,
     #[serde(with = "serde_bytes")]
     nixl: Vec<u8>,
+}
+
+/// A registered range.
+#[derive(Serialize, Deserialize)]
+struct Range {
+    storage: StorageIndex,
+    base: u64,
+    len: u64,
+    mem: MemKind,
 }
 
 /// Writes a blob.
@@ -65,8 +75,10 @@ pub(crate) fn encode(
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&WIRE_VERSION.to_be_bytes());
     bytes.extend_from_slice(&[0; 4]);
+    let ranges =
+        ranges.iter().map(|&MemoryRange { storage, base, len, mem }| Range { storage, base, len, mem }).collect();
     rmp_serde::encode::write_named(&mut bytes, header)?;
-    rmp_serde::encode::write_named(&mut bytes, &Body { layout, ranges: ranges.to_vec(), nixl: metadata })?;
+    rmp_serde::encode::write_named(&mut bytes, &Body { layout, ranges, nixl: metadata })?;
     let checksum = crc32fast::hash(&bytes[FIXED..]);
     bytes[FIXED - 4..FIXED].copy_from_slice(&checksum.to_be_bytes());
     if bytes.len() > MAX_BLOB_BYTES {
@@ -117,6 +129,8 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
     }
     let invalid = |source| Error::PeerLayout { peer: header.agent.clone(), source };
     let layout = layout.validate().map_err(invalid)?;
+    let ranges: Vec<MemoryRange> =
+        ranges.into_iter().map(|Range { storage, base, len, mem }| MemoryRange { storage, base, len, mem }).collect();
     let ranges = RangeTable::new(Side::Remote, &ranges, &layout.storages)?;
     Ok(Blob { header, layout, ranges, metadata: nixl })
 }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvplan::{MemoryRange, Side};
 use kvspec::{Fingerprint, MemKind, SpecError, StorageIndex};
 
-use crate::memory::{MemoryRange, Side};
+use crate::memory::shown;
 
 /// Shorthand for this crate's results.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -97,7 +98,7 @@ pub enum Error {
         agent: String,
     },
     /// Two memory ranges overlap: NIXL's lookup fails on overlapping registrations.
-    #[error("memory ranges {first} and {second} overlap; register each byte once")]
+    #[error("memory ranges {} and {} overlap; register each byte once", shown(first), shown(second))]
     OverlappingRanges {
         /// The range with the lower address.
         first: MemoryRange,
@@ -105,13 +106,13 @@ pub enum Error {
         second: MemoryRange,
     },
     /// A memory range is empty or wraps around the address space.
-    #[error("memory range {range}: the length must be at least 1 and the end must fit the address space")]
+    #[error("memory range {}: the length must be at least 1 and the end must fit the address space", shown(range))]
     BadRange {
         /// The range.
         range: MemoryRange,
     },
     /// A memory range is not the storage of the spec that it names.
-    #[error("{side} memory range {range} is not within storage {storage} of the spec ({what})")]
+    #[error("memory range {} of {side} is not within storage {storage} of its spec ({what})", shown(range))]
     RangeOutsideStorage {
         /// Whose range.
         side: Side,
@@ -133,7 +134,7 @@ pub enum Error {
 
     /// A descriptor reaches outside the registered memory of one side.
     #[error(
-        "descriptor {index}: {side} bytes [{offset}, {offset} + {len}) lie outside storage {storage}, \
+        "descriptor {index}: bytes [{offset}, {offset} + {len}) of {side} lie outside storage {storage}, \
          which has {registered} bytes registered at offset {start}"
     )]
     OutOfRange {

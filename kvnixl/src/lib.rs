@@ -6,9 +6,9 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use kvnixl::{Agent, Limits, LoopbackNetwork, MemoryRange, TransferOptions};
-//! use kvplan::{descriptor::Descriptor, request::Op};
-//! use kvspec::{CacheSpec, MemKind, StorageIndex};
+//! use kvnixl::{Agent, Limits, LoopbackNetwork, TransferOptions};
+//! use kvplan::{Descriptor, LocalPlan, Op};
+//! use kvspec::{CacheSpec, StorageIndex};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Two workers in one process; `Agent::nixl` makes real ones.
@@ -25,9 +25,8 @@
 //!                 "tokens": [{"count": 16, "stride": 64}], "content": 64}]}],
 //!     }))?;
 //!     let agent = Agent::loopback(name, &network, Limits::default())?;
-//!     let range = MemoryRange { storage: StorageIndex(0), base, len: 4096, mem: MemKind::Dram };
 //!     // SAFETY: the memory is never freed, and nothing else touches it.
-//!     unsafe { agent.register(&spec.validate()?, &[range])? };
+//!     unsafe { agent.register(&LocalPlan::new(&spec.validate()?))? };
 //!     Ok(agent)
 //! };
 //! let leak = |byte: u8| Box::leak(vec![byte; 4096].into_boxed_slice()).as_mut_ptr();
@@ -88,7 +87,6 @@ pub use blob::{MAX_BLOB_BYTES, WIRE_VERSION};
 pub use error::{Attempt, Attempts, Error, Result};
 pub use library::Library;
 pub use loopback::LoopbackNetwork;
-pub use memory::{MemoryRange, Side};
 pub use nixl::NixlOptions;
 pub use notify::{MAX_NOTIFICATION_BYTES, Notification};
 pub use peer::Peer;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kvplan::request::Op;
+use kvplan::{MemoryRange, Op};
 use kvspec::MemKind;
 
 use crate::error::{Error, Result};
-use crate::memory::MemoryRange;
+use crate::memory::shown;
 use crate::transport::{Piece, Progress, Request, RequestError, Transport};
 
 /// Agents of one process that can reach each other. Cheap to clone: clones are the same network.
@@ -91,7 +91,7 @@ impl Transport for LoopbackTransport {
 
     unsafe fn register(&self, ranges: &[MemoryRange]) -> Result<()> {
         if let Some(range) = ranges.iter().find(|range| range.mem != MemKind::Dram) {
-            return Err(refused(format!("memory range {range} is not host memory")));
+            return Err(refused(format!("memory range {} is not host memory", shown(range))));
         }
         self.network.nodes().entry(self.name.clone()).or_default().ranges.extend_from_slice(ranges);
         Ok(())

@@ -1,55 +1,21 @@
 //! Memory ranges: what is registered, and the proof that a descriptor stays inside it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use kvplan::{MemoryRange, Side};
 use kvspec::{MemKind, Storage, StorageIndex};
-use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// One piece of memory to register: a storage that is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MemoryRange {
-    /// The storage it lies in.
-    pub storage: StorageIndex,
-    /// Address of the first byte.
-    pub base: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// Kind of memory.
-    pub mem: MemKind,
+/// Address after the last byte; `None` when the range is empty or wraps.
+fn end(range: &MemoryRange) -> Option<u64> {
+    if range.len == 0 { None } else { range.base.checked_add(range.len) }
 }
 
-impl MemoryRange {
-    /// Address after the last byte; `None` when the range is empty or wraps.
-    fn end(&self) -> Option<u64> {
-        if self.len == 0 { None } else { self.base.checked_add(self.len) }
-    }
-}
-
-impl fmt::Display for MemoryRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{:#x}, +{}) of storage {} ({:?})", self.base, self.len, self.storage, self.mem)
-    }
-}
-
-/// A side of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// This agent.
-    Local,
-    /// The peer.
-    Remote,
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Local => "local",
-            Self::Remote => "remote",
-        })
-    }
+/// A range for people.
+pub(crate) fn shown(range: &MemoryRange) -> String {
+    let MemoryRange { storage, base, len, mem } = range;
+    format!("[{base:#x}, +{len}) of storage {storage} ({mem:?})")
 }
 
 /// Registered ranges of one side, checked: none is empty, wraps, overlaps another or leaves its storage.
@@ -71,13 +37,13 @@ impl RangeTable {
         let mut sorted = ranges.to_vec();
         sorted.sort_unstable_by_key(|range| (range.mem, range.base));
         for range in &sorted {
-            if range.end().is_none() {
+            if end(range).is_none() {
                 return Err(Error::BadRange { range: *range });
             }
         }
         for pair in sorted.windows(2) {
             let [first, second] = [pair[0], pair[1]];
-            if first.mem == second.mem && first.end().is_none_or(|end| end > second.base) {
+            if first.mem == second.mem && end(&first).is_none_or(|end| end > second.base) {
                 return Err(Error::OverlappingRanges { first, second });
             }
         }
@@ -165,11 +131,11 @@ mod tests {
         let storages = [storage(0x1000, 0x100)];
         for bad in [range(0, 0x1000, 0), range(0, u64::MAX, 2)] {
             let error = RangeTable::new(Side::Local, &[bad], &storages);
-            assert!(matches!(error, Err(Error::BadRange { .. })), "{bad}");
+            assert!(matches!(error, Err(Error::BadRange { .. })), "{bad:?}");
         }
         for bad in [range(0, 0x1000, 0x101), range(0, 0xfff, 1), range(1, 0x1000, 1)] {
             let error = RangeTable::new(Side::Local, &[bad], &storages);
-            assert!(matches!(error, Err(Error::RangeOutsideStorage { .. })), "{bad}");
+            assert!(matches!(error, Err(Error::RangeOutsideStorage { .. })), "{bad:?}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use kvplan::request::Op;
+use kvplan::{MemoryRange, Op};
 use kvspec::MemKind;
 use nixl_sys::{
     AgentConfig, Backend, MemType, MemoryRegion, NixlDescriptor, NixlError, NotificationMap, OptArgs, Params,
@@ -16,7 +16,7 @@ use nixl_sys::{
 
 use crate::error::{Error, Result};
 use crate::library::Library;
-use crate::memory::MemoryRange;
+use crate::memory::shown;
 use crate::transport::{Piece, Progress, Request, RequestError, Transport};
 
 /// How NIXL is set up for an agent.
@@ -98,7 +98,9 @@ impl Transport for NixlTransport {
         for range in ranges {
             let region = Region::new(range)?;
             // On error the handles made so far deregister themselves.
-            handles.push(self.agent.register_memory(&region, Some(&options)).map_err(failed("register_mem", range))?);
+            handles.push(
+                self.agent.register_memory(&region, Some(&options)).map_err(failed("register_mem", shown(range)))?,
+            );
         }
         self.registrations().append(&mut handles);
         Ok(())

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use kvplan::request::Op;
+use kvplan::Op;
 
 use crate::batch::{Limits, Pieces};
 use crate::error::{Error, Result};

@@ -6,11 +6,10 @@
 
 use std::fmt;
 
-use kvplan::request::Op;
+use kvplan::{MemoryRange, Op};
 use kvspec::MemKind;
 
 use crate::error::{Error, Result};
-use crate::memory::MemoryRange;
 
 /// What moves bytes for an agent.
 ///

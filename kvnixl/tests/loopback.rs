@@ -4,9 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PATIENCE, Worker, descriptor, eventually, range, spec, spec_of_model};
-use kvnixl::{Agent, Error, Limits, LoopbackNetwork, MAX_NOTIFICATION_BYTES, Side, TransferOptions, TransferState};
-use kvplan::request::Op;
+use common::{PATIENCE, Worker, descriptor, eventually, plan, plan_of_model};
+use kvnixl::{Agent, Error, Limits, LoopbackNetwork, MAX_NOTIFICATION_BYTES, TransferOptions, TransferState};
+use kvplan::{LocalPlan, Op, Side};
 use kvspec::{MemKind, StorageIndex};
 
 const LEN: usize = 64 << 10;
@@ -48,7 +48,7 @@ fn reads_and_writes_deliver_exactly_the_described_bytes() {
         transfer.wait(PATIENCE).unwrap();
         let mut expected = before;
         for d in descriptors {
-            let (to, from, len) = (d.local_offset as usize, d.remote_offset as usize, d.len as usize);
+            let [to, from, len] = [d.local_offset, d.remote_offset, d.len].map(|value| usize::try_from(value).unwrap());
             expected[to..to + len].copy_from_slice(&prefill.memory.read(from, len));
         }
         assert!(decode.memory.read(0, LEN) == expected);
@@ -222,26 +222,17 @@ fn shutdown_reports_what_has_not_settled() {
 }
 
 #[test]
-fn memory_is_registered_once_and_checked_against_the_spec() {
+fn memory_is_registered_once_until_it_is_deregistered() {
     let network = LoopbackNetwork::new();
     let worker = Worker::loopback("worker", &network, LEN, 1);
     let base = worker.memory.base();
     // SAFETY: refused.
-    let again = unsafe { worker.agent.register(&spec(base, LEN), &[range(base, LEN)]) };
+    let again = unsafe { worker.agent.register(&plan(base, LEN)) };
     assert!(matches!(again, Err(Error::AlreadyRegistered { count: 1, .. })));
     let other = Agent::loopback("other", &network, Limits::default()).unwrap();
     assert!(matches!(other.export(), Err(Error::NotRegistered { .. })));
-    // SAFETY: refused.
-    let outside = unsafe { other.register(&spec(base, LEN), &[range(base, LEN + 1)]) };
-    assert!(matches!(outside, Err(Error::RangeOutsideStorage { side: Side::Local, .. })));
-    let mut unlike = range(base, LEN);
-    unlike.mem = MemKind::Vram(0);
-    // SAFETY: refused.
-    let unlike = unsafe { other.register(&spec(base, LEN), &[unlike]) };
-    assert!(matches!(unlike, Err(Error::RangeOutsideStorage { .. })));
-    // A failed registration leaves the agent as it was.
     // SAFETY: the worker's memory outlives `other`, which is dropped first.
-    unsafe { other.register(&spec(base, LEN), &[range(base, LEN)]) }.unwrap();
+    unsafe { other.register(&plan(base, LEN)) }.unwrap();
     other.deregister().unwrap();
     assert!(matches!(other.deregister(), Err(Error::NotRegistered { .. })));
 }
@@ -257,10 +248,8 @@ fn device_memory_without_a_driver_is_a_typed_error() {
     }))
     .unwrap();
     let agent = Agent::loopback("gpu", &LoopbackNetwork::new(), Limits::default()).unwrap();
-    let mem = MemKind::Vram(4000);
-    let range = kvnixl::MemoryRange { storage: StorageIndex(0), base: 4096, len: 4096, mem };
     // SAFETY: refused: no machine has 4000 devices.
-    let error = unsafe { agent.register(&spec.validate().unwrap(), &[range]) }.unwrap_err();
+    let error = unsafe { agent.register(&LocalPlan::new(&spec.validate().unwrap())) }.unwrap_err();
     assert!(matches!(error, Error::NoDevice { mem: MemKind::Vram(4000), .. }), "{error}");
 }
 
@@ -271,7 +260,7 @@ fn a_peer_of_another_model_is_refused() {
     let other = Agent::loopback("other", &network, Limits::default()).unwrap();
     let base = worker.memory.base();
     // SAFETY: the worker's memory outlives `other`, which is dropped first.
-    unsafe { other.register(&spec_of_model("org/other", base, LEN), &[range(base, LEN)]) }.unwrap();
+    unsafe { other.register(&plan_of_model("org/other", base, LEN)) }.unwrap();
     let error = worker.agent.connect(&other.export().unwrap()).unwrap_err();
     assert!(matches!(error, Error::FingerprintMismatch { .. }), "{error}");
     drop(other);
@@ -291,7 +280,7 @@ fn connecting_again_keeps_the_peer_and_a_newer_one_replaces_it() {
     prefill.agent.deregister().unwrap();
     let base = prefill.memory.base();
     // SAFETY: as in `Worker::new`.
-    unsafe { prefill.agent.register(&spec(base, LEN), &[range(base, LEN)]) }.unwrap();
+    unsafe { prefill.agent.register(&plan(base, LEN)) }.unwrap();
     let second = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
     assert_eq!((first.generation(), second.generation()), (1, 2));
     assert!(matches!(start(&first), Err(Error::PeerGone { .. })));

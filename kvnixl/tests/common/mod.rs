@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use kvnixl::{Agent, Limits, LoopbackNetwork, MemoryRange, NixlOptions};
-use kvplan::descriptor::Descriptor;
-use kvspec::{CacheSpec, MemKind, StorageIndex, ValidSpec};
+use kvnixl::{Agent, Limits, LoopbackNetwork, NixlOptions};
+use kvplan::{Descriptor, LocalPlan};
+use kvspec::{CacheSpec, StorageIndex};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -75,12 +75,12 @@ pub fn pattern(seed: u64, offset: usize, len: usize) -> Vec<u8> {
     (offset..offset + len).map(byte).collect()
 }
 
-/// A spec of one storage of 1 KiB blocks.
-pub fn spec(base: u64, len: usize) -> ValidSpec {
-    spec_of_model("org/model", base, len)
+/// The plan of one storage of 1 KiB blocks.
+pub fn plan(base: u64, len: usize) -> LocalPlan {
+    plan_of_model("org/model", base, len)
 }
 
-pub fn spec_of_model(model: &str, base: u64, len: usize) -> ValidSpec {
+pub fn plan_of_model(model: &str, base: u64, len: usize) -> LocalPlan {
     let spec: CacheSpec = serde_json::from_value(serde_json::json!({
         "version": 1, "fingerprint": {"model": model},
         "storages": [{"base": base, "len": len, "mem": "dram"}],
@@ -91,11 +91,7 @@ pub fn spec_of_model(model: &str, base: u64, len: usize) -> ValidSpec {
                 "tokens": [{"count": 16, "stride": 64}], "content": 64}]}],
     }))
     .unwrap();
-    spec.validate().unwrap()
-}
-
-pub fn range(base: u64, len: usize) -> MemoryRange {
-    MemoryRange { storage: StorageIndex(0), base, len: len.try_into().unwrap(), mem: MemKind::Dram }
+    LocalPlan::new(&spec.validate().unwrap())
 }
 
 /// An agent with registered memory. Fields drop in order: the agent first.
@@ -109,7 +105,7 @@ impl Worker {
     pub fn new(agent: Agent, len: usize, seed: u64) -> Self {
         let memory = Memory::new(len, seed);
         // SAFETY: the memory outlives the agent, and tests look only at settled bytes.
-        unsafe { agent.register(&spec(memory.base(), len), &[range(memory.base(), len)]) }.unwrap();
+        unsafe { agent.register(&plan(memory.base(), len)) }.unwrap();
         Self { agent, memory }
     }
 
