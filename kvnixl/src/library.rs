@@ -118,8 +118,7 @@ fn places(explicit: Option<&Path>) -> Box<dyn Iterator<Item = Result<PathBuf, At
     let listed = env::var_os("PYTHONPATH").unwrap_or_default();
     let listed: Vec<PathBuf> = env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
     let listed = listed.into_iter().flat_map(|site| wheels("PYTHONPATH", &site));
-    let venv = env::var_os("VIRTUAL_ENV").into_iter().flat_map(|venv| venv_sites(Path::new(&venv)));
-    let venv = venv.flat_map(|site| wheels("VIRTUAL_ENV", &site));
+    let venv = env::var_os("VIRTUAL_ENV").into_iter().flat_map(|venv| venv_wheels(Path::new(&venv)));
     let python = std::iter::once_with(python_sites).flat_map(|sites| match sites {
         Ok(sites) => sites.iter().flat_map(|site| wheels("python3", site)).collect(),
         Err(attempt) => vec![Err(attempt)],
@@ -141,9 +140,17 @@ fn wheels(from: &str, site: &Path) -> Vec<Result<PathBuf, Attempt>> {
     vec![Err(Attempt { place: format!("{} ({from})", site.display()), why: "no NIXL wheel in it".to_owned() })]
 }
 
-/// The package folders of a virtual environment: `lib/python3.*/site-packages`.
-fn venv_sites(venv: &Path) -> Vec<PathBuf> {
-    folders(&venv.join("lib")).map(|folder| folder.join("site-packages")).filter(|site| site.is_dir()).collect()
+/// The libraries of NIXL wheels in a virtual environment: `lib/python3.*/site-packages`.
+fn venv_wheels(venv: &Path) -> Vec<Result<PathBuf, Attempt>> {
+    let sites = folders(&venv.join("lib")).map(|folder| folder.join("site-packages")).filter(|site| site.is_dir());
+    let found: Vec<_> = sites.flat_map(|site| wheels("VIRTUAL_ENV", &site)).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    vec![Err(Attempt {
+        place: format!("{} (VIRTUAL_ENV)", venv.display()),
+        why: "no Python packages in it".to_owned(),
+    })]
 }
 
 fn folders(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {

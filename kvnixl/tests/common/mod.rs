@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod process;
+
 use std::time::Duration;
 
 use kvnixl::{Agent, Limits, LoopbackNetwork, NixlOptions};

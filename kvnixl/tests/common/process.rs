@@ -1,0 +1,168 @@
+//! A peer in a process of its own: the test program again, told what to do over its standard input.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use super::{PATIENCE, Via, Worker};
+
+const ROLE: &str = "KVNIXL_TEST_PEER";
+/// Before each answer, since the test harness prints too.
+const MARK: &str = "@@";
+
+/// A peer named `prefill`, killed when dropped.
+#[derive(Debug)]
+pub struct PeerProcess {
+    child: Child,
+    input: ChildStdin,
+    answers: Receiver<String>,
+    pub blob: Vec<u8>,
+}
+
+impl PeerProcess {
+    /// Starts a peer with `len` bytes of the pattern of `seed`.
+    pub fn spawn(via: Via, len: usize, seed: u64) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "peer_process", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ROLE, format!("{} {len} {seed}", u8::from(via == Via::Tcp)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (send, answers) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                // The harness may have printed on the same line.
+                if let Some((_, answer)) = line.split_once(MARK) {
+                    let _ = send.send(answer.to_owned());
+                }
+            }
+        });
+        let mut peer = Self { child, input, answers, blob: Vec::new() };
+        peer.blob = bytes(&peer.answer());
+        peer
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        writeln!(self.input, "{command}").unwrap();
+        self.answer()
+    }
+
+    fn answer(&mut self) -> String {
+        self.answers.recv_timeout(PATIENCE).expect("the peer process answers")
+    }
+
+    /// Connects the peer to a blob.
+    pub fn connect(&mut self, blob: &[u8]) {
+        assert_eq!(self.ask(&format!("connect {}", hex(blob))), "ok");
+    }
+
+    /// Whether the peer's bytes at `offset` are the pattern of `seed` at `from`.
+    pub fn holds(&mut self, offset: usize, len: usize, seed: u64, from: usize) -> bool {
+        self.ask(&format!("holds {offset} {len} {seed} {from}")) == "true"
+    }
+
+    /// Sends a notification from the peer to whom it connected.
+    pub fn notify(&mut self, message: &[u8]) {
+        assert_eq!(self.ask(&format!("notify {}", hex(message))), "ok");
+    }
+
+    /// The next notification that the peer gets.
+    pub fn next_notification(&mut self) -> (String, Option<u64>, Vec<u8>) {
+        let answer = self.ask("next");
+        let [sender, incarnation, message] = answer.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("no notification: {answer}");
+        };
+        (sender.to_owned(), incarnation.parse().ok(), bytes(message))
+    }
+
+    /// Sends a signal to the peer.
+    pub fn signal(&self, signal: libc::c_int) {
+        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
+        // SAFETY: the child has not been waited for, so the id is its own.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// Kills the peer and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for PeerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether this process is to be a peer.
+pub fn is_peer() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+/// The peer's side; ends when its standard input does.
+pub fn serve() {
+    let role = std::env::var(ROLE).expect("run by another test");
+    let [tcp, len, seed] = role.split(' ').map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>()[..] else {
+        panic!("{ROLE}: {role}");
+    };
+    let via = if tcp == 1 { Via::Tcp } else { Via::Default };
+    let worker = Worker::nixl("prefill", via, usize::try_from(len).unwrap(), seed);
+    say(&hex(&worker.agent.export().unwrap()));
+    let mut peer = None;
+    let mut arrived = Vec::new();
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["connect", blob] => {
+                peer = Some(worker.agent.connect(&bytes(blob)).unwrap());
+                say("ok");
+            }
+            ["holds", ..] => {
+                let [offset, len, seed, from] =
+                    words[1..].iter().map(|word| word.parse::<usize>().unwrap()).collect::<Vec<_>>()[..]
+                else {
+                    panic!("{line}");
+                };
+                let expected = super::pattern(seed as u64, from, len);
+                say(&(worker.memory.read(offset, len) == expected).to_string());
+            }
+            ["notify", message] => {
+                worker.agent.notify(peer.as_ref().unwrap(), &bytes(message)).unwrap();
+                say("ok");
+            }
+            ["next"] => {
+                let start = Instant::now();
+                while arrived.is_empty() && start.elapsed() < PATIENCE / 2 {
+                    arrived.extend(worker.agent.notifications().unwrap());
+                }
+                if arrived.is_empty() {
+                    say("none");
+                } else {
+                    let next = arrived.remove(0);
+                    let incarnation = next.incarnation.map(|number| number.to_string()).unwrap_or_default();
+                    say(&format!("{} {incarnation} {}", next.sender, hex(&next.message)));
+                }
+            }
+            _ => panic!("{line}"),
+        }
+    }
+}
+
+fn say(answer: &str) {
+    println!("{MARK}{answer}");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
+}
