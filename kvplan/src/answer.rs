@@ -153,7 +153,7 @@ impl PairPlan {
             }
         }
         if !scratch.entries.is_sorted() {
-            radsort::sort_by_key(&mut scratch.entries, |e| u64::from(e.local_block) << 32 | u64::from(e.cut));
+            scratch.entries.sort_unstable();
         }
         Ok(())
     }

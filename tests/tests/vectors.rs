@@ -105,6 +105,6 @@ fn the_218_vectors_of_one_rank_to_one_rank_are_planned_right() {
 }
 
 #[test]
-fn the_452_vectors_of_valid_specs_are_planned_right() {
-    judge_vectors("all", 452, |vector| vector.error_stage != Some(Stage::Spec));
+fn all_454_vectors_are_planned_right() {
+    judge_vectors("all", 454, |_| true);
 }

@@ -16,10 +16,15 @@ pub struct Row {
 /// Layer index, part index, and the unit or `None` for all units.
 type PieceId = (usize, usize, Option<u64>);
 
+/// Pool, storage and block stride.
+type Stripe = (u32, u32, u64);
+
 /// The row families of one worker.
 #[derive(Clone, Debug)]
 pub struct Rows {
     families: HashMap<PieceId, usize>,
+    /// Where the row of block 0 begins, by family.
+    origins: Vec<u64>,
 }
 
 /// Bytes from the first to past the last byte of one unit in one block.
@@ -32,7 +37,7 @@ impl Rows {
     /// one stride; units that lie outside the block are pieces of their own.
     #[must_use]
     pub fn of(spec: &CacheSpec) -> Rows {
-        let mut by_place: HashMap<(u32, u32, u64), Vec<(u64, u64, PieceId)>> = HashMap::new();
+        let mut by_place: HashMap<Stripe, Vec<(u64, u64, PieceId)>> = HashMap::new();
         for (layer_index, layer) in spec.layers.iter().enumerate() {
             let pool = spec.groups[layer.group.index()].pool;
             for (part_index, part) in layer.parts.iter().enumerate() {
@@ -50,19 +55,50 @@ impl Rows {
             }
         }
         let mut families = HashMap::new();
-        let mut family = 0;
+        let mut origins: Vec<u64> = Vec::new();
         for ((_, _, stride), mut pieces) in by_place {
             pieces.sort_unstable();
             let mut origin = None;
             for (start, end, piece) in pieces {
                 if origin.is_none_or(|origin| end > origin + stride) {
                     origin = Some(start);
-                    family += 1;
+                    origins.push(start);
                 }
-                families.insert(piece, family);
+                families.insert(piece, origins.len() - 1);
             }
         }
-        Rows { families }
+        Rows { families, origins }
+    }
+
+    /// Where the row of block 0 begins that one unit of a part lies in.
+    #[must_use]
+    pub fn origin(&self, layer: usize, part: usize, local_unit: u64) -> Option<u64> {
+        self.origins.get(self.family(layer, part, local_unit)).copied()
+    }
+
+    /// Whether some part lies over the rows of parts with another stride: bytes that are free in one block of a row
+    /// are then not free in another.
+    #[must_use]
+    pub fn cross(&self, spec: &CacheSpec) -> bool {
+        let mut claims = Vec::new();
+        for (layer_index, layer) in spec.layers.iter().enumerate() {
+            let num_blocks = spec.groups[layer.group.index()].num_blocks;
+            for (part_index, part) in layer.parts.iter().enumerate() {
+                for unit in 0..part.units.count {
+                    let origin = self.origin(layer_index, part_index, unit).unwrap_or(0);
+                    let start = part.offset + unit * part.units.stride;
+                    let end = start + (num_blocks - 1) * part.block_stride + unit_extent(part);
+                    let row_end = origin + num_blocks * part.block_stride;
+                    claims.push((part.storage, part.block_stride, start..end, origin..row_end));
+                }
+            }
+        }
+        claims.iter().any(|(storage, stride, bytes, _)| {
+            claims.iter().any(|(other_storage, other_stride, _, rows)| {
+                let meet = bytes.start < rows.end && rows.start < bytes.end;
+                storage == other_storage && stride != other_stride && meet
+            })
+        })
     }
 
     /// Family of one unit of a part.
