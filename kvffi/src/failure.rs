@@ -1,0 +1,59 @@
+//! Why a call fails, on its way to becoming a `kvffi_error`.
+
+use kvspec::SpecError;
+
+use crate::status::{
+    KVFFI_ERR_INVALID_ARGUMENT, KVFFI_ERR_INVALID_SPEC, KVFFI_ERR_JSON, KVFFI_ERR_NULL, KVFFI_ERR_PAIR_REFUSED,
+    KVFFI_ERR_REQUEST_REFUSED, kvffi_status,
+};
+
+/// A status with its full text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) status: kvffi_status,
+    /// The whole text.
+    pub(crate) message: String,
+    /// The text in pieces where several things are wrong, one for each; empty otherwise.
+    pub(crate) findings: Vec<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: kvffi_status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), findings: Vec::new() }
+    }
+
+    pub(crate) fn null(argument: &str) -> Self {
+        Self::new(KVFFI_ERR_NULL, format!("{argument} is NULL"))
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(KVFFI_ERR_INVALID_ARGUMENT, message)
+    }
+}
+
+impl From<SpecError> for Failure {
+    fn from(error: SpecError) -> Self {
+        let message = error.to_string();
+        match error {
+            SpecError::Invalid(findings) => Self {
+                status: KVFFI_ERR_INVALID_SPEC,
+                message,
+                findings: findings.iter().map(ToString::to_string).collect(),
+            },
+            _ => Self::new(KVFFI_ERR_JSON, message),
+        }
+    }
+}
+
+impl From<kvplan::PairError> for Failure {
+    fn from(error: kvplan::PairError) -> Self {
+        let findings = error.refusals.iter().map(ToString::to_string).collect();
+        Self { status: KVFFI_ERR_PAIR_REFUSED, message: error.to_string(), findings }
+    }
+}
+
+impl From<kvplan::RequestError> for Failure {
+    fn from(error: kvplan::RequestError) -> Self {
+        Self::new(KVFFI_ERR_REQUEST_REFUSED, error.to_string())
+    }
+}

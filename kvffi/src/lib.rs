@@ -1,0 +1,50 @@
+//! The C ABI of the planner: `include/kvffi.h` is generated from this crate.
+//!
+//! One file is one C "class". The crate adds no logic: whatever it answers, a Rust user gets from [`kvspec`] and
+//! [`kvplan`].
+//!
+//! | file | what C sees |
+//! |---|---|
+//! | `version` | `KVFFI_VERSION`, `kvffi_abi_check`, … |
+//! | `status` | `kvffi_status` and its numbers |
+//! | `error` | `kvffi_error`: what went wrong, as code, text and findings |
+//! | `spec` | `kvffi_spec`: one worker's caches, validated |
+//! | `pair` | `kvffi_pair`: a plan between two workers |
+//! | `request` | `kvffi_request`, `kvffi_block_list`: which blocks to move |
+//! | `answer` | `kvffi_answer`: descriptors and ranges to zero |
+//!
+//! and what they share: `handle` (tagged opaque handles), `boundary` (panics stop here), `argument` (pointers from C
+//! become references or errors), `options` (structs that grow).
+//!
+//! # Safety
+//!
+//! Every function takes what the header's chapters describe: pointers are NULL or point to as many values as the
+//! function says, handles are NULL or came from this library and have not been freed. NULL, a handle of another kind,
+//! a misaligned pointer and a length beyond the address space are found and reported; other wild pointers are not.
+
+#![allow(non_camel_case_types, reason = "the types carry the names that C sees")]
+#![allow(clippy::missing_safety_doc, reason = "the contract is the crate's Safety section and the header's chapters")]
+
+mod answer;
+mod argument;
+mod boundary;
+mod error;
+mod failure;
+mod handle;
+mod options;
+mod pair;
+mod request;
+mod spec;
+mod status;
+mod version;
+
+pub use answer::*;
+pub use error::*;
+pub use pair::*;
+pub use request::*;
+pub use spec::*;
+pub use status::*;
+pub use version::*;
+
+// Lengths are exchanged as size_t and addresses as 64 bits.
+const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "kvffi is for 64-bit targets");

@@ -1,0 +1,112 @@
+//! Structs that grow: `size_t struct_size` first, new fields at the end, zero means default.
+
+use std::mem::MaybeUninit;
+
+use crate::argument::check_aligned;
+use crate::failure::Failure;
+use crate::status::KVFFI_ERR_STRUCT_SIZE;
+
+/// A struct of C that starts with `size_t struct_size` and is valid when all its bytes are 0.
+///
+/// # Safety
+///
+/// `repr(C)`, a multiple of 8 bytes without padding, `usize` first, every bit pattern valid.
+pub(crate) unsafe trait Grows: Copy {
+    /// Its name in C.
+    const NAME: &'static str;
+}
+
+/// Larger than any version of any struct will be; a longer `struct_size` was never set.
+const MAX_SIZE: usize = 4096;
+const WORD: usize = size_of::<usize>();
+
+/// Reads a struct that may be from an older or a newer header than this library.
+///
+/// What an older one lacks is 0. What a newer one has beyond this version must be 0: a setting that would be silently
+/// ignored is an error.
+///
+/// # Safety
+///
+/// `pointer` is NULL or readable for as many bytes as its first field says, which nobody changes during the call.
+pub(crate) unsafe fn read<T: Grows>(pointer: *const T, argument: &str) -> Result<T, Failure> {
+    if pointer.is_null() {
+        return Err(Failure::null(argument));
+    }
+    check_aligned(pointer, argument)?;
+    let words: *const usize = pointer.cast();
+    // SAFETY: not NULL and aligned as just checked; the first field is a `usize` by the contract of `Grows`.
+    let size = unsafe { words.read() };
+    if size < WORD || !size.is_multiple_of(WORD) || size > MAX_SIZE {
+        return Err(Failure::new(
+            KVFFI_ERR_STRUCT_SIZE,
+            format!("{argument}: struct_size {size} is no size of {}; initialise it with its _INIT macro", T::NAME),
+        ));
+    }
+    let known = size.min(size_of::<T>());
+    for word in known / WORD..size / WORD {
+        // SAFETY: `word` lies inside the `size` bytes that are readable by contract.
+        if unsafe { words.add(word).read() } != 0 {
+            return Err(Failure::new(
+                KVFFI_ERR_STRUCT_SIZE,
+                format!(
+                    "{argument}: the field at byte {} of {} is set, but this library knows its first {} bytes; use a \
+                     newer library or leave the field 0",
+                    word * WORD,
+                    T::NAME,
+                    size_of::<T>()
+                ),
+            ));
+        }
+    }
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: `known` bytes are readable by contract and fit into `value`; every bit pattern is valid by the contract of
+    // `Grows`.
+    unsafe {
+        std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known);
+        Ok(value.assume_init())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Sample {
+        struct_size: usize,
+        a: u64,
+        b: u64,
+    }
+
+    // SAFETY: as the trait asks.
+    unsafe impl Grows for Sample {
+        const NAME: &'static str = "sample";
+    }
+
+    fn read_words(words: &[u64]) -> Result<Sample, Failure> {
+        // SAFETY: the tests keep `words[0]` within the slice.
+        unsafe { read(words.as_ptr().cast::<Sample>(), "options") }
+    }
+
+    #[test]
+    fn a_short_struct_has_defaults_for_what_it_lacks() {
+        assert_eq!(read_words(&[16, 5, 99]).unwrap(), Sample { struct_size: 16, a: 5, b: 0 });
+        assert_eq!(read_words(&[8, 5, 99]).unwrap(), Sample { struct_size: 8, a: 0, b: 0 });
+    }
+
+    #[test]
+    fn a_long_struct_is_fine_while_the_rest_is_zero() {
+        assert_eq!(read_words(&[32, 5, 6, 0]).unwrap(), Sample { struct_size: 32, a: 5, b: 6 });
+        let error = read_words(&[32, 5, 6, 7]).unwrap_err();
+        assert_eq!(error.status, KVFFI_ERR_STRUCT_SIZE);
+        assert!(error.message.contains("the field at byte 24 of sample is set"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_size_that_no_version_has_is_refused() {
+        for size in [0, 1, 7, 9, 23, 1 << 40] {
+            assert_eq!(read_words(&[size, 0, 0]).unwrap_err().status, KVFFI_ERR_STRUCT_SIZE, "{size}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `kvffi_request`: which blocks to move.
+
+use kvplan::{BlockList, Op, Request};
+use kvspec::{BlockId, GroupId};
+
+use crate::argument::array;
+use crate::failure::Failure;
+use crate::options::{self, Grows};
+use crate::pair::op;
+
+/// As a block id: a hole, nothing is stored there.
+pub const KVFFI_BLOCK_HOLE: u32 = u32::MAX;
+
+/// Blocks of one group on one side, in the order of the sequence. Frozen: never grows.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct kvffi_block_list {
+    /// Group of that side's spec.
+    pub group: u32,
+    /// 0.
+    pub reserved: u32,
+    /// List index of the first of the blocks, in blocks of that group on that side: a prefix hit starts late.
+    pub first: u64,
+    /// Block ids, KVFFI_BLOCK_HOLE for a hole; may be NULL if num_blocks is 0.
+    pub blocks: *const u32,
+    /// Number of blocks.
+    pub num_blocks: usize,
+}
+
+/// What to move between the two workers of a pair. Starts as KVFFI_REQUEST_INIT.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct kvffi_request {
+    /// Size of this struct.
+    pub struct_size: usize,
+    /// KVFFI_OP_READ or KVFFI_OP_WRITE; must be the plan's.
+    pub op: i32,
+    /// 0.
+    pub flags: u32,
+    /// Lists of this worker's groups, at most one a group; may be NULL if num_local is 0.
+    pub local: *const kvffi_block_list,
+    /// Number of local lists.
+    pub num_local: usize,
+    /// Lists of the peer's groups, at most one a group; may be NULL if num_remote is 0.
+    pub remote: *const kvffi_block_list,
+    /// Number of remote lists.
+    pub num_remote: usize,
+}
+
+// SAFETY: `repr(C)`, 48 bytes without padding, `usize` first, integers and raw pointers only.
+unsafe impl Grows for kvffi_request {
+    const NAME: &'static str = "kvffi_request";
+}
+
+/// Copies a request from C into one that is used again and again.
+///
+/// # Safety
+///
+/// `request` is NULL or as [`options::read`] and its fields say.
+pub(crate) unsafe fn read_into(request: *const kvffi_request, into: &mut Request) -> Result<(), Failure> {
+    // SAFETY: by contract.
+    let request = unsafe { options::read(request, "request")? };
+    into.op = op(request.op, "request->op")?;
+    if request.flags != 0 {
+        return Err(Failure::invalid(format!("request->flags has the unknown bits {:#x}", request.flags)));
+    }
+    // SAFETY: by contract.
+    unsafe {
+        read_lists(request.local, request.num_local, "request->local", &mut into.local)?;
+        read_lists(request.remote, request.num_remote, "request->remote", &mut into.remote)
+    }
+}
+
+/// # Safety
+///
+/// `lists` is NULL or readable for `len` lists, whose `blocks` are NULL or readable for `num_blocks` ids.
+unsafe fn read_lists(
+    lists: *const kvffi_block_list,
+    len: usize,
+    argument: &str,
+    into: &mut Vec<BlockList>,
+) -> Result<(), Failure> {
+    // SAFETY: by contract.
+    let lists = unsafe { array(lists, len, argument)? };
+    into.truncate(lists.len());
+    for (i, list) in lists.iter().enumerate() {
+        if list.reserved != 0 {
+            return Err(Failure::invalid(format!("{argument}[{i}].reserved is {}, expected 0", list.reserved)));
+        }
+        // SAFETY: by contract.
+        let blocks = unsafe { array(list.blocks, list.num_blocks, &format!("{argument}[{i}].blocks"))? };
+        if i == into.len() {
+            into.push(BlockList { group: GroupId(0), first: 0, blocks: Vec::new() });
+        }
+        let Some(entry) = into.get_mut(i) else { continue };
+        entry.group = GroupId(list.group);
+        entry.first = list.first;
+        entry.blocks.clear();
+        entry.blocks.extend(blocks.iter().map(|&block| BlockId(block)));
+    }
+    Ok(())
+}
+
+/// An empty request.
+pub(crate) fn empty() -> Request {
+    Request { op: Op::Read, local: Vec::new(), remote: Vec::new() }
+}

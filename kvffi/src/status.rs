@@ -1,0 +1,85 @@
+//! `kvffi_status`: what every call that can fail returns.
+
+use std::ffi::{CStr, c_char};
+
+use crate::boundary::ffi_value;
+
+/// What a call returns: 0 is success, a positive number is success that is still in progress, a negative number
+/// is an error. Numbers are never given a second meaning; a retired number is never used again.
+pub type kvffi_status = i32;
+
+/// Done.
+pub const KVFFI_OK: kvffi_status = 0;
+/// Not finished yet; ask again. No function of this version returns it.
+pub const KVFFI_IN_PROGRESS: kvffi_status = 1;
+
+/// A defect of this library was caught. Please report the text; the objects of the call may be freed and nothing else.
+pub const KVFFI_ERR_PANIC: kvffi_status = -1;
+/// A pointer is NULL that must not be.
+pub const KVFFI_ERR_NULL: kvffi_status = -2;
+/// A handle is of another kind, was freed, or never was a handle.
+pub const KVFFI_ERR_WRONG_HANDLE: kvffi_status = -3;
+/// `struct_size` is not one that any version of the struct has, or bytes that this version does not know are set.
+pub const KVFFI_ERR_STRUCT_SIZE: kvffi_status = -4;
+/// A number is outside its range: an unknown enum value or flag, a reserved field that is not 0, a misaligned pointer.
+pub const KVFFI_ERR_INVALID_ARGUMENT: kvffi_status = -5;
+/// A text is not UTF-8.
+pub const KVFFI_ERR_NOT_UTF8: kvffi_status = -6;
+/// A length is larger than any array can be.
+pub const KVFFI_ERR_TOO_LARGE: kvffi_status = -7;
+/// The caller's array is too small; the length that is needed was written.
+pub const KVFFI_ERR_BUFFER_TOO_SMALL: kvffi_status = -8;
+/// Another thread is using an object that takes one call at a time.
+pub const KVFFI_ERR_BUSY: kvffi_status = -9;
+/// The header that the program was compiled with and this library do not fit together.
+pub const KVFFI_ERR_VERSION: kvffi_status = -10;
+/// A text is not the JSON that was expected; the message has the path of the field.
+pub const KVFFI_ERR_JSON: kvffi_status = -11;
+/// A spec contradicts itself; the message and the findings say everything that is wrong with it.
+pub const KVFFI_ERR_INVALID_SPEC: kvffi_status = -12;
+/// The two workers cannot exchange caches; the message and the findings say all reasons.
+pub const KVFFI_ERR_PAIR_REFUSED: kvffi_status = -13;
+/// A request cannot be answered.
+pub const KVFFI_ERR_REQUEST_REFUSED: kvffi_status = -14;
+
+const NAMES: [(kvffi_status, &CStr); 16] = [
+    (KVFFI_OK, c"KVFFI_OK"),
+    (KVFFI_IN_PROGRESS, c"KVFFI_IN_PROGRESS"),
+    (KVFFI_ERR_PANIC, c"KVFFI_ERR_PANIC"),
+    (KVFFI_ERR_NULL, c"KVFFI_ERR_NULL"),
+    (KVFFI_ERR_WRONG_HANDLE, c"KVFFI_ERR_WRONG_HANDLE"),
+    (KVFFI_ERR_STRUCT_SIZE, c"KVFFI_ERR_STRUCT_SIZE"),
+    (KVFFI_ERR_INVALID_ARGUMENT, c"KVFFI_ERR_INVALID_ARGUMENT"),
+    (KVFFI_ERR_NOT_UTF8, c"KVFFI_ERR_NOT_UTF8"),
+    (KVFFI_ERR_TOO_LARGE, c"KVFFI_ERR_TOO_LARGE"),
+    (KVFFI_ERR_BUFFER_TOO_SMALL, c"KVFFI_ERR_BUFFER_TOO_SMALL"),
+    (KVFFI_ERR_BUSY, c"KVFFI_ERR_BUSY"),
+    (KVFFI_ERR_VERSION, c"KVFFI_ERR_VERSION"),
+    (KVFFI_ERR_JSON, c"KVFFI_ERR_JSON"),
+    (KVFFI_ERR_INVALID_SPEC, c"KVFFI_ERR_INVALID_SPEC"),
+    (KVFFI_ERR_PAIR_REFUSED, c"KVFFI_ERR_PAIR_REFUSED"),
+    (KVFFI_ERR_REQUEST_REFUSED, c"KVFFI_ERR_REQUEST_REFUSED"),
+];
+
+/// The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
+///
+/// The text is static. Threads: any number at once.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvffi_status_name(status: kvffi_status) -> *const c_char {
+    ffi_value!(c"unknown status".as_ptr(), {
+        let known = NAMES.iter().find(|(number, _)| *number == status);
+        known.map_or(c"unknown status", |(_, name)| name).as_ptr()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_one_name() {
+        let mut numbers: Vec<_> = NAMES.iter().map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (-14..=1).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,59 @@
+//! C programs that have only the header: they compile without a warning, run, and leave nothing behind.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Link, build_c, has, repository, run, work_dir};
+
+fn c_test(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
+}
+
+fn stdout(program: &Path) -> String {
+    String::from_utf8(run(&mut Command::new(program)).stdout).expect("UTF-8")
+}
+
+/// Runs a program under valgrind: any error and any leak fails it. Says so where there is no valgrind.
+fn under_valgrind(program: &Path) {
+    if !has("valgrind") {
+        println!("skipped: valgrind is not installed, leaks in {} were not looked for", program.display());
+        return;
+    }
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=all"]);
+    command.args(["--errors-for-leak-kinds=all", "--track-origins=yes"]).arg(program);
+    run(&mut command);
+}
+
+#[test]
+fn the_plan_example_prints_the_merged_descriptors() {
+    let dir = work_dir("plan_example");
+    let expected = "2 descriptors, 442368 bytes\n\
+        local storage 0 + 737280 <- remote storage 0 + 147456, 294912 bytes\n\
+        local storage 0 + 1327104 <- remote storage 0 + 1179648, 147456 bytes\n";
+    for link in [Link::Shared, Link::Static] {
+        let program = build_c(&repository("examples/c/01_plan.c"), &dir, link);
+        assert_eq!(stdout(&program), expected, "{link:?}");
+        under_valgrind(&program);
+    }
+}
+
+#[test]
+fn every_bad_input_gets_a_status_and_a_text() {
+    let program = build_c(&c_test("bad_input.c"), &work_dir("bad_input"), Link::Shared);
+    assert_eq!(stdout(&program), "every bad input was answered\n");
+    under_valgrind(&program);
+}
+
+#[test]
+fn examples_are_short() {
+    let folder = std::fs::read_dir(repository("examples/c")).expect("examples/c");
+    let sources: Vec<PathBuf> = folder.map(|entry| entry.expect("an entry").path()).collect();
+    assert!(!sources.is_empty());
+    for source in sources {
+        let lines = std::fs::read_to_string(&source).expect("an example").lines().count();
+        assert!(lines < 150, "{} has {lines} lines", source.display());
+    }
+}

@@ -1,0 +1,79 @@
+//! Sizes and offsets of the structs in the header: one table, checked in Rust and in C.
+
+mod support;
+
+use std::process::Command;
+
+use support::{WARNINGS, compiler, repository, run, work_dir};
+
+struct Layout {
+    name: &'static str,
+    size: usize,
+    rust_size: usize,
+    /// Name, offset, offset in Rust.
+    fields: &'static [(&'static str, usize, usize)],
+}
+
+macro_rules! layouts {
+    ($($name:ident: $size:literal { $($field:ident: $offset:literal),* $(,)? })*) => {
+        &[$(Layout {
+            name: stringify!($name),
+            size: $size,
+            rust_size: size_of::<kvffi::$name>(),
+            fields: &[$((stringify!($field), $offset, std::mem::offset_of!(kvffi::$name, $field))),*],
+        }),*]
+    };
+}
+
+/// A frozen struct's row never changes; a growing one's gains fields at the end.
+const LAYOUTS: &[Layout] = layouts! {
+    kvffi_descriptor: 32 { local_storage: 0, remote_storage: 4, local_offset: 8, remote_offset: 16, len: 24 }
+    kvffi_zero_range: 24 { storage: 0, reserved: 4, offset: 8, len: 16 }
+    kvffi_answer_totals: 32 { num_descriptors: 0, num_zero_ranges: 8, bytes: 16, padding_bytes: 24 }
+    kvffi_block_list: 32 { group: 0, reserved: 4, first: 8, blocks: 16, num_blocks: 24 }
+    kvffi_request: 48 { struct_size: 0, op: 8, flags: 12, local: 16, num_local: 24, remote: 32, num_remote: 40 }
+    kvffi_pair_options: 32 { struct_size: 0, op: 8, flags: 12, max_gap: 16, min_run: 24 }
+};
+
+#[test]
+fn structs_lie_in_rust_as_the_table_says() {
+    for layout in LAYOUTS {
+        assert_eq!(layout.rust_size, layout.size, "{}", layout.name);
+        for (field, offset, in_rust) in layout.fields {
+            assert_eq!(in_rust, offset, "{}.{field}", layout.name);
+        }
+    }
+}
+
+#[test]
+fn structs_lie_in_c_as_the_table_says() {
+    let mut source = "#include \"kvffi.h\"\n".to_owned();
+    for layout in LAYOUTS {
+        let name = layout.name;
+        source += &format!("_Static_assert(sizeof({name}) == {}, \"size of {name}\");\n", layout.size);
+        for (field, offset, _) in layout.fields {
+            source += &format!("_Static_assert(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");\n");
+        }
+    }
+    let file = work_dir("layout").join("layout.c");
+    std::fs::write(&file, source).expect("the target folder is writable");
+    let mut command = Command::new(compiler("c"));
+    command.arg("-std=c11").args(WARNINGS).arg("-fsyntax-only").arg("-I").arg(repository("include"));
+    run(command.arg(file));
+}
+
+#[test]
+fn every_struct_of_the_header_is_in_the_table() {
+    let header = std::fs::read_to_string(repository("include/kvffi.h")).expect("the header");
+    let mut num_structs = 0;
+    for line in header.lines().filter(|line| line.starts_with("typedef struct ") && line.ends_with('{')) {
+        let name = line.split_whitespace().nth(2).expect("a struct has a name");
+        let layout = LAYOUTS.iter().find(|layout| layout.name == name);
+        let layout = layout.unwrap_or_else(|| panic!("{name} is not in LAYOUTS"));
+        let body = header.split_once(line).expect("the line").1.split_once("\n}").expect("an end").0;
+        let num_fields = body.lines().filter(|line| line.ends_with(';')).count();
+        assert_eq!(layout.fields.len(), num_fields, "{name}");
+        num_structs += 1;
+    }
+    assert_eq!(num_structs, LAYOUTS.len());
+}
