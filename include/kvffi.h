@@ -131,6 +131,10 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_PAIR_REFUSED (-13)
 /** A request cannot be answered. */
 #define KVFFI_ERR_REQUEST_REFUSED (-14)
+/** Whole rows are required and the caches of one worker do not lie in whole rows. */
+#define KVFFI_ERR_ROW_BROKEN (-15)
+/** An answer does not bring exactly the bytes that its request needs: a defect of this library, please report it. */
+#define KVFFI_ERR_NOT_PROVEN (-16)
 
 /**
  * The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -227,6 +231,37 @@ const char *kvffi_version_text(void);
 kvffi_status kvffi_abi_check(uint32_t header_version, kvffi_error **out_error);
 
 
+/* ---- Texts ------------------------------------------------------------------------------------------------------- */
+
+/**
+ * A text: UTF-8 that ends with a NUL. Immutable.
+ *
+ * Freed with kvffi_text_free.
+ */
+typedef struct kvffi_text kvffi_text;
+
+/**
+ * The text. Never NULL: an empty text if text is NULL or no kvffi_text.
+ *
+ * Valid until the text is freed. Threads: any number at once.
+ */
+const char *kvffi_text_data(const kvffi_text *text);
+
+/**
+ * Number of bytes, without the NUL; 0 if text is NULL or no kvffi_text.
+ *
+ * Threads: any number at once.
+ */
+size_t kvffi_text_len(const kvffi_text *text);
+
+/**
+ * Frees a text. NULL does nothing.
+ *
+ * Threads: no other call may use this text, then or later.
+ */
+void kvffi_text_free(kvffi_text *text);
+
+
 /* ---- Specs: what caches one worker has --------------------------------------------------------------------------- */
 
 /**
@@ -251,11 +286,431 @@ kvffi_status kvffi_spec_from_json(const char *json,
                                   kvffi_error **out_error);
 
 /**
+ * Writes a spec in its JSON form, indented; kvffi_spec_from_json reads it back to an equal spec.
+ *
+ * out_json: the text, to be freed with kvffi_text_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_spec_to_json(const kvffi_spec *spec,
+                                kvffi_text **out_json,
+                                kvffi_error **out_error);
+
+/**
  * Frees a spec. NULL does nothing.
  *
  * Threads: no other call may use this spec, then or later.
  */
 void kvffi_spec_free(kvffi_spec *spec);
+
+
+/* ---- Workers, storages and groups: what specs are built from ----------------------------------------------------- */
+
+/** Memory of the host. The default. */
+#define KVFFI_MEM_DRAM 0
+/** Memory of the GPU whose index is given with it. */
+#define KVFFI_MEM_VRAM 1
+/** Of a storage: several TP ranks map the same physical memory; only TP rank 0 registers and fills it. */
+#define KVFFI_STORAGE_SHARED 1
+/** A block of a group holds consecutive tokens of a sequence. The default. */
+#define KVFFI_USAGE_TOKENS 0
+/** A block of a group holds one request's state. */
+#define KVFFI_USAGE_STATE 1
+
+/** A key and its value. Frozen: never grows. */
+typedef struct kvffi_key_value {
+    /** Ends with a NUL. */
+    const char *key;
+    /** Ends with a NUL. */
+    const char *value;
+} kvffi_key_value;
+
+/** Which model a worker serves, and its ranks. Starts as KVFFI_WORKER_INIT. A size of 0 means 1. */
+typedef struct kvffi_worker {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Model name; peers must have the same. Ends with a NUL. */
+    const char *model;
+    /** Model revision; peers must have the same. Ends with a NUL; NULL for none. */
+    const char *revision;
+    /** What else peers must have alike, such as the attention backend; may be NULL if num_extra is 0. */
+    const kvffi_key_value *extra;
+    /** Number of extra pairs. */
+    size_t num_extra;
+    /** Tensor parallelism: this worker's rank. */
+    uint32_t tp_rank;
+    /** Tensor parallelism: number of ranks. */
+    uint32_t tp_size;
+    /** Pipeline parallelism: this worker's stage. */
+    uint32_t pp_rank;
+    /** Pipeline parallelism: number of stages. */
+    uint32_t pp_size;
+    /** Decode context parallelism: tp_rank mod dcp_size. */
+    uint32_t dcp_rank;
+    /** Decode context parallelism: number of ranks, divides tp_size. */
+    uint32_t dcp_size;
+    /** Decode context parallelism: tokens that are dealt together, divides every block_tokens. 0 deals whole blocks. */
+    uint64_t dcp_interleave;
+} kvffi_worker;
+#define KVFFI_WORKER_INIT { sizeof(kvffi_worker), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** One allocation. Starts as KVFFI_STORAGE_INIT. */
+typedef struct kvffi_storage {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Address of the first byte. */
+    uint64_t base;
+    /** Length in bytes. */
+    uint64_t len;
+    /** KVFFI_MEM_DRAM or KVFFI_MEM_VRAM. */
+    int32_t mem;
+    /** Index of the GPU; 0 for KVFFI_MEM_DRAM. */
+    uint32_t device;
+    /** Any of KVFFI_STORAGE_SHARED, or'ed. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+} kvffi_storage;
+#define KVFFI_STORAGE_INIT { sizeof(kvffi_storage), 0, 0, 0, 0, 0, 0 }
+
+/** Layers that share a block table. Starts as KVFFI_GROUP_INIT. */
+typedef struct kvffi_group {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Tokens in a block; ignored for KVFFI_USAGE_STATE. */
+    uint64_t block_tokens;
+    /** Number of blocks, at most UINT32_MAX. */
+    uint64_t num_blocks;
+    /** The set of block ids that the group draws from: groups of one pool may overlay each other's bytes. */
+    uint32_t pool;
+    /** KVFFI_USAGE_TOKENS or KVFFI_USAGE_STATE. */
+    int32_t usage;
+} kvffi_group;
+#define KVFFI_GROUP_INIT { sizeof(kvffi_group), 0, 0, 0, 0 }
+
+
+/* ---- Spec builders: a spec from its parts ------------------------------------------------------------------------ */
+
+/** Kind of a layer: bytes that the library does not interpret. The default. Kinds are names for people, never compared. */
+#define KVFFI_KIND_OPAQUE 0
+/** Kind of a layer: full attention, that is MHA, GQA or MQA. */
+#define KVFFI_KIND_ATTENTION 1
+/** Kind of a layer: attention over a window of the latest tokens. */
+#define KVFFI_KIND_SLIDING_WINDOW 2
+/** Kind of a layer: attention within chunks of the sequence. */
+#define KVFFI_KIND_CHUNKED_LOCAL 3
+/** Kind of a layer: multi-head latent attention. */
+#define KVFFI_KIND_MLA 4
+/** Kind of a layer: multi-head latent attention over a window. */
+#define KVFFI_KIND_SLIDING_WINDOW_MLA 5
+/** Kind of a layer: index cache of a sparse-attention layer. */
+#define KVFFI_KIND_INDEXER 6
+/** Kind of a layer: one ring a request. */
+#define KVFFI_KIND_CIRCULAR_BUFFER 7
+/** Kind of a layer: state-space or linear-attention state. */
+#define KVFFI_KIND_SSM 8
+/** Role of a layer: the model itself. The default. Roles are names for people, never compared. */
+#define KVFFI_ROLE_TARGET 0
+/** Role of a layer: the speculative-decoding model. */
+#define KVFFI_ROLE_DRAFT 1
+/** Role of a layer: an indexer of the target. */
+#define KVFFI_ROLE_INDEXER 2
+/** Role of a layer: engine-private. */
+#define KVFFI_ROLE_SCRATCH 3
+/** Of a layer: it does not travel. It still owns its bytes. */
+#define KVFFI_LAYER_STAYS 1
+/** A part has the same bytes on every TP rank. The default. */
+#define KVFFI_SHARDING_REPLICATED 0
+/**
+ * A part's units are shared out over the TP ranks by the standard rule: rank r of n owns the units from r*total/n to
+ * (r+1)*total/n, rounded down; with more ranks than units, the one unit r*total/n.
+ */
+#define KVFFI_SHARDING_STANDARD 1
+/** A part's units are shared out by a rule of the engine's own: this rank has the units from first_unit on. */
+#define KVFFI_SHARDING_EXPLICIT 2
+
+/**
+ * A spec in the making. Takes one call at a time.
+ *
+ * Freed with kvffi_spec_builder_free, also after kvffi_spec_builder_build.
+ */
+typedef struct kvffi_spec_builder kvffi_spec_builder;
+
+/** One layer. Starts as KVFFI_LAYER_INIT. */
+typedef struct kvffi_layer {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Name, unique in the spec: layers of two workers meet by it. Ends with a NUL. */
+    const char *name;
+    /** The group whose block table addresses the layer. */
+    uint32_t group;
+    /** KVFFI_KIND_... */
+    int32_t kind;
+    /** KVFFI_ROLE_... */
+    int32_t role;
+    /** Any of KVFFI_LAYER_STAYS, or'ed. */
+    uint32_t flags;
+} kvffi_layer;
+#define KVFFI_LAYER_INIT { sizeof(kvffi_layer), 0, 0, 0, 0, 0 }
+
+/** count positions, stride bytes apart. Frozen: never grows. */
+typedef struct kvffi_axis {
+    /** Number of positions, at least 1. */
+    uint64_t count;
+    /** Bytes from one position to the next. */
+    uint64_t stride;
+} kvffi_axis;
+
+/**
+ * The smallest named piece of a layer's page that has one sharding. Starts as KVFFI_PART_INIT.
+ *
+ * The address of (block, unit, token indices, byte) is
+ *
+ *     storage base + offset + block*block_stride + unit*unit_stride + sum of token[i]*tokens[i].stride + byte
+ *
+ * with 0 <= byte < content. Units are KV heads, SSM heads or convolution channels.
+ */
+typedef struct kvffi_part {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Name, unique in the layer: "latent", "k", "v", "k_scale", "index", ... Ends with a NUL. */
+    const char *name;
+    /** What the bytes mean, such as "bf16"; peers must have the same. Ends with a NUL; NULL for none. */
+    const char *format;
+    /** The storage that the part lies in. */
+    uint32_t storage;
+    /** KVFFI_SHARDING_... */
+    int32_t sharding;
+    /** Bytes from the storage's base to block 0, unit 0, token 0. */
+    uint64_t offset;
+    /** Bytes from one block to the next. */
+    uint64_t block_stride;
+    /** Units of the whole model; 0 for KVFFI_SHARDING_REPLICATED. */
+    uint64_t total_units;
+    /** First unit of this rank; 0 unless the sharding is KVFFI_SHARDING_EXPLICIT. */
+    uint64_t first_unit;
+    /** Units that this rank holds; 0 means 1. */
+    uint64_t num_units;
+    /** Bytes from one unit to the next. */
+    uint64_t unit_stride;
+    /** Stored states of a block, outermost factor first; may be NULL if num_tokens is 0, which means one state. */
+    const kvffi_axis *tokens;
+    /** Number of token axes. */
+    size_t num_tokens;
+    /** Contiguous bytes of one (block, unit, token) cell, at least 1. */
+    uint64_t content;
+    /** Tokens that one stored state covers, as a fraction: numerator; 0 means 1. */
+    uint64_t tokens_per_state_num;
+    /** Its denominator; 0 means 1. */
+    uint64_t tokens_per_state_den;
+} kvffi_part;
+#define KVFFI_PART_INIT { sizeof(kvffi_part), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Begins a spec.
+ *
+ * worker: model and ranks; borrowed for the call.
+ * out_builder: the builder, to be freed with kvffi_spec_builder_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_spec_builder_new(const kvffi_worker *worker,
+                                    kvffi_spec_builder **out_builder,
+                                    kvffi_error **out_error);
+
+/**
+ * Adds an allocation.
+ *
+ * out_storage: its index, for kvffi_part.storage; may be NULL.
+ *
+ * Threads: one at a time on one builder, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_spec_builder_add_storage(kvffi_spec_builder *builder,
+                                            const kvffi_storage *storage,
+                                            uint32_t *out_storage,
+                                            kvffi_error **out_error);
+
+/**
+ * Adds a block table.
+ *
+ * out_group: its index, for kvffi_layer.group and kvffi_block_list.group; may be NULL.
+ *
+ * Threads: one at a time on one builder, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_spec_builder_add_group(kvffi_spec_builder *builder,
+                                          const kvffi_group *group,
+                                          uint32_t *out_group,
+                                          kvffi_error **out_error);
+
+/**
+ * Adds a layer, as yet without parts.
+ *
+ * out_layer: its index, for kvffi_spec_builder_add_part; may be NULL.
+ *
+ * Threads: one at a time on one builder, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_spec_builder_add_layer(kvffi_spec_builder *builder,
+                                          const kvffi_layer *layer,
+                                          uint32_t *out_layer,
+                                          kvffi_error **out_error);
+
+/**
+ * Adds a part to a layer.
+ *
+ * layer: an index that kvffi_spec_builder_add_layer returned.
+ *
+ * Threads: one at a time on one builder, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_spec_builder_add_part(kvffi_spec_builder *builder,
+                                         uint32_t layer,
+                                         const kvffi_part *part,
+                                         kvffi_error **out_error);
+
+/**
+ * Validates what was added and makes a spec of it. The builder stays as it is.
+ *
+ * out_spec: the spec, to be freed with kvffi_spec_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC has everything that is wrong with the spec, one finding each. Threads: one at a time on one
+ * builder, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_spec_builder_build(const kvffi_spec_builder *builder,
+                                      kvffi_spec **out_spec,
+                                      kvffi_error **out_error);
+
+/**
+ * Frees a builder. NULL does nothing.
+ *
+ * Threads: no other call may use this builder, then or later.
+ */
+void kvffi_spec_builder_free(kvffi_spec_builder *builder);
+
+
+/* ---- Local plans: memory ranges and regions of one worker -------------------------------------------------------- */
+
+/** Of a local plan: fail unless the layers of every pool lie in one row. */
+#define KVFFI_LOCAL_PLAN_REQUIRE_WHOLE_ROWS 1
+
+/**
+ * What one worker registers and advertises: memory ranges, and regions with their members. Immutable.
+ *
+ * Freed with kvffi_local_plan_free.
+ */
+typedef struct kvffi_local_plan kvffi_local_plan;
+
+/** A storage that is in use, to be registered once, whatever the number of caches in it. Frozen: never grows. */
+typedef struct kvffi_memory_range {
+    /** Storage of the spec. */
+    uint32_t storage;
+    /** KVFFI_MEM_DRAM or KVFFI_MEM_VRAM. */
+    int32_t mem;
+    /** Index of the GPU; 0 for KVFFI_MEM_DRAM. */
+    uint32_t device;
+    /** 0. */
+    uint32_t reserved;
+    /** Address of the first byte. */
+    uint64_t base;
+    /** Length in bytes. */
+    uint64_t len;
+} kvffi_memory_range;
+
+/** Equal byte ranges, one for each block: block b lies at offset + b*block_stride. Frozen: never grows. */
+typedef struct kvffi_region {
+    /** Storage of the spec. */
+    uint32_t storage;
+    /** 0. */
+    uint32_t reserved;
+    /** Bytes from the storage's base to block 0. */
+    uint64_t offset;
+    /** Bytes of one block. */
+    uint64_t block_len;
+    /** Bytes from one block to the next. */
+    uint64_t block_stride;
+    /** Number of blocks. */
+    uint64_t num_blocks;
+    /** Number of parts that lie in the region. */
+    uint64_t num_members;
+} kvffi_region;
+
+/** A part that lies in a region. Frozen: never grows. */
+typedef struct kvffi_member {
+    /** Name of the layer; valid until the plan is freed. */
+    const char *layer;
+    /** Name of the part; valid until the plan is freed. */
+    const char *part;
+    /** Group of the layer. */
+    uint32_t group;
+    /** 0. */
+    uint32_t reserved;
+    /** Bytes from the start of the region's block to the part. */
+    uint64_t offset;
+    /** Bytes of the part in one block. */
+    uint64_t len;
+} kvffi_member;
+
+/**
+ * Plans what a worker registers and advertises.
+ *
+ * flags: any of KVFFI_LOCAL_PLAN_REQUIRE_WHOLE_ROWS, or'ed.
+ * out_plan: the plan, to be freed with kvffi_local_plan_free; NULL if the call fails. It does not need the spec any more.
+ *
+ * KVFFI_ERR_ROW_BROKEN names the first layer that broke a row that was required, and why. Threads: any number at once.
+ */
+kvffi_status kvffi_local_plan_new(const kvffi_spec *spec,
+                                  uint32_t flags,
+                                  kvffi_local_plan **out_plan,
+                                  kvffi_error **out_error);
+
+/**
+ * Copies the memory ranges into the caller's array, by storage.
+ *
+ * memory_ranges, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of ranges; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_local_plan_get_memory_ranges(const kvffi_local_plan *plan,
+                                                kvffi_memory_range *memory_ranges,
+                                                size_t capacity,
+                                                size_t *out_len,
+                                                kvffi_error **out_error);
+
+/**
+ * Copies the regions into the caller's array.
+ *
+ * regions, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of regions; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_local_plan_get_regions(const kvffi_local_plan *plan,
+                                          kvffi_region *regions,
+                                          size_t capacity,
+                                          size_t *out_len,
+                                          kvffi_error **out_error);
+
+/**
+ * Copies the members of one region into the caller's array.
+ *
+ * region: index of the region, below the number of regions.
+ * members, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of members; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_local_plan_get_members(const kvffi_local_plan *plan,
+                                          size_t region,
+                                          kvffi_member *members,
+                                          size_t capacity,
+                                          size_t *out_len,
+                                          kvffi_error **out_error);
+
+/**
+ * Frees a plan. NULL does nothing.
+ *
+ * Threads: no other call may use this plan, then or later.
+ */
+void kvffi_local_plan_free(kvffi_local_plan *plan);
 
 
 /* ---- Pairs: a plan between this worker and one peer -------------------------------------------------------------- */
@@ -268,6 +723,10 @@ void kvffi_spec_free(kvffi_spec *spec);
 #define KVFFI_PAIR_REQUIRE_WHOLE_ROWS 1
 /** As max_gap: any gap may be bridged. */
 #define KVFFI_GAP_ANY UINT64_MAX
+/** As the form of a text: for people. */
+#define KVFFI_FORM_TEXT 0
+/** As the form of a text: JSON with a "schema" field. */
+#define KVFFI_FORM_JSON 1
 
 /**
  * A plan for one pair of workers and one direction. Immutable.
@@ -310,6 +769,19 @@ kvffi_status kvffi_pair_new(const kvffi_spec *local,
                             const kvffi_pair_options *options,
                             kvffi_pair **out_pair,
                             kvffi_error **out_error);
+
+/**
+ * Explains a plan: what a block costs, and for every row that is not one descriptor, why and what would mend it.
+ *
+ * form: KVFFI_FORM_TEXT or KVFFI_FORM_JSON.
+ * out_text: the explanation, to be freed with kvffi_text_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_pair_explain(const kvffi_pair *pair,
+                                int32_t form,
+                                kvffi_text **out_text,
+                                kvffi_error **out_error);
 
 /**
  * Frees a plan. NULL does nothing.
@@ -487,6 +959,20 @@ kvffi_status kvffi_answer_get_zero_ranges(const kvffi_answer *answer,
                                           size_t capacity,
                                           size_t *out_len,
                                           kvffi_error **out_error);
+
+/**
+ * Proves an answer: that its descriptors bring exactly the bytes that its request needs, each once and from the right
+ * place, and write nothing else but the padding that the plan allows. A second derivation, for tests and for doubt:
+ * it costs many times what the answer did.
+ *
+ * answer: an answer of this plan that is not empty.
+ *
+ * KVFFI_ERR_NOT_PROVEN, with the bytes in question. KVFFI_ERR_INVALID_ARGUMENT if the answer is empty or another plan's.
+ * Threads: any number at once on one pair; one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_pair_verify(const kvffi_pair *pair,
+                               const kvffi_answer *answer,
+                               kvffi_error **out_error);
 
 /**
  * Frees an answer. NULL does nothing.

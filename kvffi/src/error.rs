@@ -39,7 +39,7 @@ impl kvffi_error {
 }
 
 /// A NUL inside a text, which only a name can contain, would end it early.
-fn c_text(text: String) -> CString {
+pub(crate) fn c_text(text: String) -> CString {
     let text = if text.contains('\0') { text.replace('\0', "\\0") } else { text };
     CString::new(text).unwrap_or_default()
 }

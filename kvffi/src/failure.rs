@@ -3,8 +3,8 @@
 use kvspec::SpecError;
 
 use crate::status::{
-    KVFFI_ERR_INVALID_ARGUMENT, KVFFI_ERR_INVALID_SPEC, KVFFI_ERR_JSON, KVFFI_ERR_NULL, KVFFI_ERR_PAIR_REFUSED,
-    KVFFI_ERR_REQUEST_REFUSED, kvffi_status,
+    KVFFI_ERR_INVALID_ARGUMENT, KVFFI_ERR_INVALID_SPEC, KVFFI_ERR_JSON, KVFFI_ERR_NOT_PROVEN, KVFFI_ERR_NULL,
+    KVFFI_ERR_PAIR_REFUSED, KVFFI_ERR_REQUEST_REFUSED, KVFFI_ERR_ROW_BROKEN, kvffi_status,
 };
 
 /// A status with its full text.
@@ -40,7 +40,8 @@ impl From<SpecError> for Failure {
                 message,
                 findings: findings.iter().map(ToString::to_string).collect(),
             },
-            _ => Self::new(KVFFI_ERR_JSON, message),
+            SpecError::Json { .. } | SpecError::Write { .. } => Self::new(KVFFI_ERR_JSON, message),
+            _ => Self { status: KVFFI_ERR_INVALID_SPEC, findings: vec![message.clone()], message },
         }
     }
 }
@@ -49,6 +50,24 @@ impl From<kvplan::PairError> for Failure {
     fn from(error: kvplan::PairError) -> Self {
         let findings = error.refusals.iter().map(ToString::to_string).collect();
         Self { status: KVFFI_ERR_PAIR_REFUSED, message: error.to_string(), findings }
+    }
+}
+
+impl From<kvplan::RowBroken> for Failure {
+    fn from(error: kvplan::RowBroken) -> Self {
+        Self::new(KVFFI_ERR_ROW_BROKEN, error.to_string())
+    }
+}
+
+impl From<kvplan::VerifyError> for Failure {
+    fn from(error: kvplan::VerifyError) -> Self {
+        Self::new(KVFFI_ERR_NOT_PROVEN, error.to_string())
+    }
+}
+
+impl From<kvplan::request::JsonError> for Failure {
+    fn from(error: kvplan::request::JsonError) -> Self {
+        Self::new(KVFFI_ERR_JSON, error.to_string())
     }
 }
 

@@ -34,7 +34,11 @@ impl Kind {
     pub(crate) const SPEC: Self = Self::new(b"kvffiSPC", "kvffi_spec");
     pub(crate) const PAIR: Self = Self::new(b"kvffiPAI", "kvffi_pair");
     pub(crate) const ANSWER: Self = Self::new(b"kvffiANS", "kvffi_answer");
-    const ALL: [Self; 4] = [Self::ERROR, Self::SPEC, Self::PAIR, Self::ANSWER];
+    pub(crate) const TEXT: Self = Self::new(b"kvffiTXT", "kvffi_text");
+    pub(crate) const SPEC_BUILDER: Self = Self::new(b"kvffiSPB", "kvffi_spec_builder");
+    pub(crate) const LOCAL_PLAN: Self = Self::new(b"kvffiLPL", "kvffi_local_plan");
+    const ALL: [Self; 7] =
+        [Self::ERROR, Self::TEXT, Self::SPEC, Self::SPEC_BUILDER, Self::LOCAL_PLAN, Self::PAIR, Self::ANSWER];
 }
 
 /// Tag of a handle that was freed.

@@ -8,7 +8,11 @@
 //! | `version` | `KVFFI_VERSION`, `kvffi_abi_check`, … |
 //! | `status` | `kvffi_status` and its numbers |
 //! | `error` | `kvffi_error`: what went wrong, as code, text and findings |
+//! | `text` | `kvffi_text`: a text that the caller owns |
 //! | `spec` | `kvffi_spec`: one worker's caches, validated |
+//! | `worker` | `kvffi_worker`, `kvffi_storage`, `kvffi_group`: what specs are built from |
+//! | `spec_builder` | `kvffi_spec_builder`: a spec from its parts |
+//! | `local_plan` | `kvffi_local_plan`: memory ranges and regions of one worker |
 //! | `pair` | `kvffi_pair`: a plan between two workers |
 //! | `request` | `kvffi_request`, `kvffi_block_list`: which blocks to move |
 //! | `answer` | `kvffi_answer`: descriptors and ranges to zero |
@@ -31,20 +35,28 @@ mod boundary;
 mod error;
 mod failure;
 mod handle;
+mod local_plan;
 mod options;
 mod pair;
 mod request;
 mod spec;
+mod spec_builder;
 mod status;
+mod text;
 mod version;
+mod worker;
 
 pub use answer::*;
 pub use error::*;
+pub use local_plan::*;
 pub use pair::*;
 pub use request::*;
 pub use spec::*;
+pub use spec_builder::*;
 pub use status::*;
+pub use text::*;
 pub use version::*;
+pub use worker::*;
 
 // Lengths are exchanged as size_t and addresses as 64 bits.
 const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "kvffi is for 64-bit targets");

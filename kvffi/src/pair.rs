@@ -11,7 +11,8 @@ use crate::failure::Failure;
 use crate::handle::{self, Class, Kind};
 use crate::options::{self, Grows};
 use crate::spec::kvffi_spec;
-use crate::status::kvffi_status;
+use crate::status::{KVFFI_ERR_JSON, kvffi_status};
+use crate::text::kvffi_text;
 
 /// Direction of a transfer: remote to local. Decode pulls. The default.
 pub const KVFFI_OP_READ: i32 = 0;
@@ -125,6 +126,40 @@ pub unsafe extern "C" fn kvffi_pair_new(
         let options = unsafe { pair_options(options)? };
         let plan = PairPlan::new(local, remote, &options)?;
         out_pair.set(handle::into_handle(Pair { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), plan }));
+        Ok(())
+    })
+}
+
+/// As the form of a text: for people.
+pub const KVFFI_FORM_TEXT: i32 = 0;
+/// As the form of a text: JSON with a "schema" field.
+pub const KVFFI_FORM_JSON: i32 = 1;
+
+/// Explains a plan: what a block costs, and for every row that is not one descriptor, why and what would mend it.
+///
+/// form: KVFFI_FORM_TEXT or KVFFI_FORM_JSON.
+/// out_text: the explanation, to be freed with kvffi_text_free; NULL if the call fails.
+///
+/// Threads: any number at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_pair_explain(
+    pair: *const kvffi_pair,
+    form: i32,
+    out_text: *mut *mut kvffi_text,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (out_text, pair) = unsafe { (out_handle(out_text, "out_text")?, handle::borrow(pair, "pair")?) };
+        let text = match form {
+            KVFFI_FORM_TEXT => pair.plan.explain().to_string(),
+            KVFFI_FORM_JSON => serde_json::to_string(&pair.plan.explain())
+                .map_err(|error| Failure::new(KVFFI_ERR_JSON, format!("the explanation is not JSON: {error}")))?,
+            other => {
+                return Err(Failure::invalid(format!("form is {other}, expected KVFFI_FORM_TEXT (0) or _JSON (1)")));
+            }
+        };
+        out_text.set(kvffi_text::new(text));
         Ok(())
     })
 }

@@ -9,6 +9,7 @@ use crate::boundary::{ffi_body, ffi_value};
 use crate::error::kvffi_error;
 use crate::handle::{self, Class, Kind};
 use crate::status::kvffi_status;
+use crate::text::kvffi_text;
 
 /// What caches one worker has: storages, groups, layers, parts, topology. Validated and immutable.
 ///
@@ -42,6 +43,25 @@ pub unsafe extern "C" fn kvffi_spec_from_json(
         let (out_spec, json) = unsafe { (out_handle(out_spec, "out_spec")?, text(json, json_len, "json")?) };
         let spec = CacheSpec::from_json(json)?.validate()?;
         out_spec.set(handle::into_handle(spec));
+        Ok(())
+    })
+}
+
+/// Writes a spec in its JSON form, indented; kvffi_spec_from_json reads it back to an equal spec.
+///
+/// out_json: the text, to be freed with kvffi_text_free; NULL if the call fails.
+///
+/// Threads: any number at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_spec_to_json(
+    spec: *const kvffi_spec,
+    out_json: *mut *mut kvffi_text,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (out_json, spec) = unsafe { (out_handle(out_json, "out_json")?, handle::borrow(spec, "spec")?) };
+        out_json.set(kvffi_text::new(spec.to_json()?));
         Ok(())
     })
 }

@@ -41,8 +41,12 @@ pub const KVFFI_ERR_INVALID_SPEC: kvffi_status = -12;
 pub const KVFFI_ERR_PAIR_REFUSED: kvffi_status = -13;
 /// A request cannot be answered.
 pub const KVFFI_ERR_REQUEST_REFUSED: kvffi_status = -14;
+/// Whole rows are required and the caches of one worker do not lie in whole rows.
+pub const KVFFI_ERR_ROW_BROKEN: kvffi_status = -15;
+/// An answer does not bring exactly the bytes that its request needs: a defect of this library, please report it.
+pub const KVFFI_ERR_NOT_PROVEN: kvffi_status = -16;
 
-const NAMES: [(kvffi_status, &CStr); 16] = [
+const NAMES: [(kvffi_status, &CStr); 18] = [
     (KVFFI_OK, c"KVFFI_OK"),
     (KVFFI_IN_PROGRESS, c"KVFFI_IN_PROGRESS"),
     (KVFFI_ERR_PANIC, c"KVFFI_ERR_PANIC"),
@@ -59,6 +63,8 @@ const NAMES: [(kvffi_status, &CStr); 16] = [
     (KVFFI_ERR_INVALID_SPEC, c"KVFFI_ERR_INVALID_SPEC"),
     (KVFFI_ERR_PAIR_REFUSED, c"KVFFI_ERR_PAIR_REFUSED"),
     (KVFFI_ERR_REQUEST_REFUSED, c"KVFFI_ERR_REQUEST_REFUSED"),
+    (KVFFI_ERR_ROW_BROKEN, c"KVFFI_ERR_ROW_BROKEN"),
+    (KVFFI_ERR_NOT_PROVEN, c"KVFFI_ERR_NOT_PROVEN"),
 ];
 
 /// The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -80,6 +86,6 @@ mod tests {
     fn every_number_has_one_name() {
         let mut numbers: Vec<_> = NAMES.iter().map(|(number, _)| *number).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, (-14..=1).collect::<Vec<_>>());
+        assert_eq!(numbers, (-16..=1).collect::<Vec<_>>());
     }
 }

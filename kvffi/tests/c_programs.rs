@@ -5,7 +5,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Link, build_c, has, repository, run, work_dir};
+use support::{Link, build_c, build_c_with, has, repository, run, work_dir};
 
 fn c_test(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
@@ -37,6 +37,47 @@ fn the_plan_example_prints_the_merged_descriptors() {
         let program = build_c(&repository("examples/c/01_plan.c"), &dir, link);
         assert_eq!(stdout(&program), expected, "{link:?}");
         under_valgrind(&program);
+    }
+}
+
+#[test]
+fn the_describe_example_explains_the_split_row() {
+    let dir = work_dir("describe_example");
+    let program = build_c(&repository("examples/c/02_describe.c"), &dir, Link::Shared);
+    let text = stdout(&program);
+    for line in [
+        "prefill: region at 0: 10 blocks of 147456 bytes, 147456 apart",
+        "decode: region at 0: 10 blocks of 73728 bytes, 73728 apart",
+        "decode: region at 737280: 10 blocks of 73728 bytes, 73728 apart",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(text.contains("2 descriptors a block") && text.contains("layers.1"), "{text}");
+    under_valgrind(&program);
+}
+
+#[test]
+fn a_spec_built_in_c_equals_its_json_form() {
+    let program = build_c(&c_test("builder.c"), &work_dir("builder"), Link::Shared);
+    assert_eq!(stdout(&program), "built specs equal their JSON\n");
+    under_valgrind(&program);
+}
+
+#[test]
+fn threads_share_plans_and_are_told_about_busy_answers() {
+    let program = build_c(&c_test("threads.c"), &work_dir("threads"), Link::Static);
+    assert_eq!(stdout(&program), "threads share what they may\n");
+}
+
+/// With the address sanitizer in the C half; says so where the compiler has none.
+#[test]
+fn bad_input_and_builders_are_clean_under_the_address_sanitizer() {
+    for source in ["bad_input.c", "builder.c"] {
+        let dir = work_dir(&format!("asan_{source}"));
+        match build_c_with(&c_test(source), &dir, Link::Shared, &["-fsanitize=address,undefined"]) {
+            Ok(program) => drop(stdout(&program)),
+            Err(why) => println!("skipped: the compiler has no address sanitizer: {why}"),
+        }
     }
 }
 

@@ -32,6 +32,25 @@ const LAYOUTS: &[Layout] = layouts! {
     kvffi_answer_totals: 32 { num_descriptors: 0, num_zero_ranges: 8, bytes: 16, padding_bytes: 24 }
     kvffi_block_list: 32 { group: 0, reserved: 4, first: 8, blocks: 16, num_blocks: 24 }
     kvffi_request: 48 { struct_size: 0, op: 8, flags: 12, local: 16, num_local: 24, remote: 32, num_remote: 40 }
+    kvffi_key_value: 16 { key: 0, value: 8 }
+    kvffi_worker: 72 {
+        struct_size: 0, model: 8, revision: 16, extra: 24, num_extra: 32, tp_rank: 40, tp_size: 44, pp_rank: 48,
+        pp_size: 52, dcp_rank: 56, dcp_size: 60, dcp_interleave: 64
+    }
+    kvffi_storage: 40 { struct_size: 0, base: 8, len: 16, mem: 24, device: 28, flags: 32, reserved: 36 }
+    kvffi_group: 32 { struct_size: 0, block_tokens: 8, num_blocks: 16, pool: 24, usage: 28 }
+    kvffi_axis: 16 { count: 0, stride: 8 }
+    kvffi_layer: 32 { struct_size: 0, name: 8, group: 16, kind: 20, role: 24, flags: 28 }
+    kvffi_part: 120 {
+        struct_size: 0, name: 8, format: 16, storage: 24, sharding: 28, offset: 32, block_stride: 40, total_units: 48,
+        first_unit: 56, num_units: 64, unit_stride: 72, tokens: 80, num_tokens: 88, content: 96,
+        tokens_per_state_num: 104, tokens_per_state_den: 112
+    }
+    kvffi_memory_range: 32 { storage: 0, mem: 4, device: 8, reserved: 12, base: 16, len: 24 }
+    kvffi_region: 48 {
+        storage: 0, reserved: 4, offset: 8, block_len: 16, block_stride: 24, num_blocks: 32, num_members: 40
+    }
+    kvffi_member: 40 { layer: 0, part: 8, group: 16, reserved: 20, offset: 24, len: 32 }
     kvffi_pair_options: 32 { struct_size: 0, op: 8, flags: 12, max_gap: 16, min_run: 24 }
 };
 

@@ -224,7 +224,7 @@ static void buffers(void)
     size_t len = 99;
     kvffi_descriptor descriptors[3];
     memset(descriptors, 0xee, sizeof descriptors);
-    FAILS(KVFFI_ERR_BUFFER_TOO_SMALL, "descriptors has room for 0, the answer has 2",
+    FAILS(KVFFI_ERR_BUFFER_TOO_SMALL, "descriptors has room for 0, 2 are needed",
           kvffi_answer_get_descriptors(answer, NULL, 0, &len, &error));
     CHECK(len == 2);
     len = 99;

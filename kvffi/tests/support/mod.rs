@@ -59,23 +59,30 @@ pub(crate) fn work_dir(test: &str) -> PathBuf {
 
 /// Compiles a C program and links it with the library.
 pub(crate) fn build_c(source: &Path, dir: &Path, link: Link) -> PathBuf {
+    build_c_with(source, dir, link, &[]).unwrap_or_else(|error| panic!("{}: {error}", source.display()))
+}
+
+/// The same with further options; what the compiler says if it fails.
+pub(crate) fn build_c_with(source: &Path, dir: &Path, link: Link, options: &[&str]) -> Result<PathBuf, String> {
     let name = source.file_stem().expect("a source has a name").to_string_lossy();
     let program = dir.join(format!("{name}_{link:?}").to_lowercase());
     let mut command = Command::new(compiler("c"));
-    command.arg("-std=c11").arg("-g").args(WARNINGS);
+    command.args(["-std=c11", "-g", "-pthread"]).args(WARNINGS).args(options);
     command.arg("-I").arg(repository("include")).arg(source).arg("-o").arg(&program);
     match link {
         Link::Static => command.arg(library_dir().join("libkvffi.a")).args(["-lpthread", "-ldl", "-lm"]),
         Link::Shared => {
-            let soname = soname();
-            let versioned = dir.join(&soname);
+            let versioned = dir.join(soname());
             let _ = std::fs::remove_file(&versioned);
             std::os::unix::fs::symlink(library_dir().join("libkvffi.so"), &versioned).expect("a link to the library");
             command.arg(&versioned).arg(format!("-Wl,-rpath,{}", dir.display()))
         }
     };
-    run(&mut command);
-    program
+    let output = command.output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(program);
+    }
+    Err(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
 }
 
 /// The name under which programs ask for the shared library.
