@@ -140,6 +140,7 @@ impl PairPlan {
         if let Some(w) = twice {
             return Err(VerifyError::WrittenTwice { storage: w[1].storage, offset: w[1].offset });
         }
+        join(&mut written);
         let padding = compare(&needed, &written)?;
         let moved = padding.iter().map(|p| p.len).sum();
         if moved != answer.padding_bytes() {
@@ -167,6 +168,7 @@ impl PairPlan {
             self.needed_of(*key, pair, list, source_list, &mut needed, &mut zero);
         }
         needed.sort_unstable();
+        join(&mut needed);
         zero.sort_unstable();
         zero.dedup_by(|next: &mut ZeroRange, last| {
             let touch = (next.storage, next.offset) == (last.storage, last.offset + last.len);
@@ -205,16 +207,18 @@ impl PairPlan {
                         let offset = cell(to, block, to_unit + unit, state);
                         let len = to.content;
                         match held {
-                            Some(source_block) => push_joined(
-                                needed,
-                                Needed {
+                            Some(source_block) => {
+                                let next = Needed {
                                     storage: to.storage,
                                     offset,
                                     source_storage: from.storage,
                                     source_offset: cell(from, source_block, from_unit + unit, source_state),
                                     len,
-                                },
-                            ),
+                                };
+                                if !needed.last_mut().is_some_and(|last| last.absorb(&next)) {
+                                    needed.push(next);
+                                }
+                            }
                             None => zero.push(ZeroRange { storage: to.storage, offset, len }),
                         }
                     }
@@ -345,17 +349,22 @@ fn cell(part: &Part, block: BlockId, unit: u64, state: u64) -> u64 {
     offset
 }
 
-fn push_joined(needed: &mut Vec<Needed>, next: Needed) {
-    match needed.last_mut() {
-        Some(last)
-            if (last.storage, last.source_storage) == (next.storage, next.source_storage)
-                && last.offset + last.len == next.offset
-                && last.source_offset + last.len == next.source_offset =>
-        {
-            last.len += next.len;
+impl Needed {
+    /// Takes in `next` if it touches on both sides.
+    fn absorb(&mut self, next: &Needed) -> bool {
+        let touch = (self.storage, self.source_storage) == (next.storage, next.source_storage)
+            && self.offset + self.len == next.offset
+            && self.source_offset + self.len == next.source_offset;
+        if touch {
+            self.len += next.len;
         }
-        _ => needed.push(next),
+        touch
     }
+}
+
+/// Joins what touches on both sides, whichever lanes or layers it comes from; the list is sorted.
+fn join(moves: &mut Vec<Needed>) {
+    moves.dedup_by(|next, last| last.absorb(next));
 }
 
 /// Checks that everything needed is written from its place; returns what is written beyond it.
