@@ -40,7 +40,7 @@
 //! |---|---|
 //! | what does a worker register and advertise? | [`local`] |
 //! | how do layers of two workers meet, and what is refused? | `pair`, [`refusal`] |
-//! | from whom does a rank read what? | `serve` |
+//! | from whom does a rank read what? | [`serve`] |
 //! | how do blocks of different sizes, or of context-parallel ranks, meet? | `schedule` |
 //! | how do token axes cut into kernel blocks meet? | `refine` |
 //! | what is a plan made of? | [`copy`], `lane`, `template` |
@@ -69,7 +69,7 @@ pub mod refusal;
 pub mod request;
 mod rows;
 mod schedule;
-mod serve;
+pub mod serve;
 mod template;
 pub mod verify;
 
@@ -81,4 +81,5 @@ pub use pair::{PairOptions, PairPlan};
 pub use refusal::{PairError, Refusal, RequestError, Side};
 pub use request::{BlockList, JsonError, Op, Request};
 pub use rows::PartRef;
+pub use serve::{Positions, Share, readers, sources, targets};
 pub use verify::VerifyError;

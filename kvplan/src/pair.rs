@@ -85,6 +85,10 @@ impl PairPlan {
                 });
                 continue;
             };
+            if schedule.cuts.is_empty() {
+                // Context-parallel ranks that hold no position in common.
+                continue;
+            }
             let local_side = LaneSide { spec: local, rows: local_sides.of(key.local_group), group: key.local_group };
             let remote_side =
                 LaneSide { spec: remote, rows: remote_sides.of(key.remote_group), group: key.remote_group };
@@ -104,6 +108,12 @@ impl PairPlan {
     #[must_use]
     pub fn options(&self) -> &PairOptions {
         &self.options
+    }
+
+    /// Whether this pair exchanges nothing, whatever the request.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
     }
 
     /// This worker's spec.

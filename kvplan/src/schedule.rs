@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 use kvspec::{Group, Usage, ValidSpec};
 
+use crate::serve::Positions;
+
 /// Tokens of a local block that face as many tokens of a remote block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Cut {
@@ -45,6 +47,16 @@ impl Timeline {
             },
             Usage::State => Self { block_tokens: 1, interleave: 1, rank: 0, size: 1 },
         }
+    }
+
+    /// The same group at another rank of the tensor-parallel stage.
+    pub(crate) fn of_rank(self, tp_rank: u32) -> Self {
+        Self { rank: u64::from(tp_rank) % self.size, ..self }
+    }
+
+    /// Which positions of a sequence the rank holds.
+    pub(crate) fn positions(&self) -> Positions {
+        Positions { run: self.interleave, first: self.rank, every: self.size }
     }
 
     /// Tokens of the sequence that one block's worth of every rank covers.
@@ -199,6 +211,19 @@ impl Schedule {
         Ok(Self { cuts: ids.into_keys().collect(), source_period: small(period / sp)?, meetings, starts })
     }
 
+    /// Whether two ranks hold any position in common: whether a run of one overlaps a run of the other.
+    ///
+    /// Run j of either side lies at `(j·size + rank)·interleave`, so the question is whether some difference of two
+    /// such starts, a multiple of the common divisor of the two periods, falls within the runs' lengths.
+    pub(crate) fn meet(a: Timeline, b: Timeline) -> bool {
+        let period = |t: Timeline| i128::from(t.size) * i128::from(t.interleave);
+        let start = |t: Timeline| i128::from(t.rank) * i128::from(t.interleave);
+        let step = gcd(period(a), period(b));
+        // a starts `distance` before b; they overlap if -b.interleave < -(distance + k·step) < a.interleave.
+        let distance = (start(b) - start(a)).rem_euclid(step);
+        distance < i128::from(a.interleave) || step - distance < i128::from(b.interleave)
+    }
+
     /// Meetings of the destination block at this list index, and the list index of the period's first source block.
     ///
     /// `None` when that index does not fit, which no list can reach.
@@ -209,6 +234,10 @@ impl Schedule {
         let first_source = period.checked_mul(self.source_period)?;
         Some((first_source, &self.meetings[self.starts[phase] as usize..self.starts[phase + 1] as usize]))
     }
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn lcm(a: u128, b: u128) -> Option<u128> {
@@ -249,6 +278,20 @@ mod tests {
         let t = Timeline { block_tokens: 64, interleave: 16, rank: 1, size: 4 };
         let schedule = Schedule::new(t, t, true).unwrap();
         assert_eq!(schedule.cuts, [Cut { local: 0, remote: 0, tokens: 64 }]);
+    }
+
+    #[test]
+    fn ranks_meet_exactly_where_a_schedule_has_a_cut() {
+        for (a_size, b_size) in [(1, 4), (2, 4), (3, 4), (2, 3), (4, 4), (4, 8)] {
+            for (a_run, b_run) in [(4, 4), (2, 4), (3, 2), (6, 4)] {
+                for (a_rank, b_rank) in (0..a_size).flat_map(|a| (0..b_size).map(move |b| (a, b))) {
+                    let a = Timeline { block_tokens: 12, interleave: a_run, rank: a_rank, size: a_size };
+                    let b = Timeline { block_tokens: 12, interleave: b_run, rank: b_rank, size: b_size };
+                    let cuts = Schedule::new(a, b, true).unwrap().cuts;
+                    assert_eq!(Schedule::meet(a, b), !cuts.is_empty(), "{a:?} {b:?}");
+                }
+            }
+        }
     }
 
     #[test]

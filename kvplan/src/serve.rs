@@ -2,11 +2,53 @@
 //!
 //! For every destination rank, part, unit and position exactly one source rank delivers. With h holders of a key and
 //! m readers of it, both in rank order, reader i takes holder ⌊i·h/m⌋, so no holder serves more than ⌈m/h⌉. Both
-//! sides of a pair can work it out from topologies and unit totals alone, in pull and in push.
+//! sides of a pair work it out from topologies and unit totals alone, in pull and in push. A layer lies on one
+//! pipeline stage of a deployment, and context-parallel siblings hold different positions, so the holders of a key
+//! are tensor-parallel ranks of one stage, one from each context-parallel group.
+//!
+//! [`sources`], [`targets`] and [`readers`] answer for a whole stage from the spec of any one of its ranks, because
+//! the standard sharding rule says what the others hold. A rank with explicit unit ranges speaks for itself alone:
+//! ask once for each.
 
 use std::ops::Range;
 
-use kvspec::{Part, Sharding, Usage, ValidSpec, ranks_of_unit};
+use kvspec::{Group, Layer, Part, PartName, Shard, Sharding, Usage, ValidSpec, owned_units, ranks_of_unit};
+
+use crate::schedule::{Schedule, Timeline};
+
+/// What one rank of a peer's stage and this rank exchange of one part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The peer's tensor-parallel rank.
+    pub tp_rank: u32,
+    /// The peer's pipeline stage.
+    pub pp_rank: u32,
+    /// The part.
+    pub part: PartName,
+    /// Units of the whole model that are exchanged.
+    pub units: Range<u64>,
+    /// Positions that the peer's rank holds.
+    pub positions: Positions,
+}
+
+/// Positions of a sequence that a rank holds: runs of `run` tokens, every `every`-th from number `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Positions {
+    /// Tokens in a run.
+    pub run: u64,
+    /// Number of the rank's first run.
+    pub first: u64,
+    /// Ranks that the runs are dealt to; 1 means all positions.
+    pub every: u64,
+}
+
+/// A rank's place in its stage: all of its topology that decides what it holds of a part.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    tp: Shard,
+    dcp_size: u32,
+    usage: Usage,
+}
 
 /// Where a rank stands among the ranks that hold the same unit at the same positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,23 +57,79 @@ struct Standing {
     count: u64,
 }
 
-/// The rank's standing among the holders of `unit`; context-parallel siblings hold other positions and do not count.
-fn standing(spec: &ValidSpec, usage: Usage, part: &Part, unit: u64) -> Standing {
-    let tp = spec.topology.tp;
-    let shared = spec.storages[part.storage.index()].shared;
-    let ranks = match part.sharding {
-        // A shared mapping is read and written by rank 0 alone; an explicit range has one owner.
-        _ if shared => return Standing { index: 0, count: 1 },
-        Sharding::Sharded { first: Some(_), .. } => return Standing { index: 0, count: 1 },
-        Sharding::Replicated => 0..tp.size,
-        Sharding::Sharded { total, first: None } => ranks_of_unit(total, tp.size, unit),
-    };
-    let siblings = match usage {
-        Usage::Tokens => spec.topology.dcp.size,
-        Usage::State => 1,
-    };
-    let group = |rank: u32| u64::from(rank / siblings);
-    Standing { index: group(tp.rank) - group(ranks.start), count: group(ranks.end) - group(ranks.start) }
+impl Seat {
+    fn of(spec: &ValidSpec, usage: Usage) -> Self {
+        Self { tp: spec.topology.tp, dcp_size: spec.topology.dcp.size, usage }
+    }
+
+    /// Units that the rank in this seat holds of a part, given the part as any rank of its stage lists it.
+    fn units(&self, part: &Part) -> Range<u64> {
+        match part.sharding {
+            Sharding::Replicated => 0..part.units.count,
+            Sharding::Sharded { first: Some(first), .. } => first..first + part.units.count,
+            Sharding::Sharded { total, first: None } => owned_units(total, self.tp),
+        }
+    }
+
+    /// The rank's standing among the holders of `unit`; context-parallel siblings hold other positions and do not
+    /// count.
+    fn standing(&self, part: &Part, shared: bool, unit: u64) -> Standing {
+        let ranks = match part.sharding {
+            // A shared mapping is read and written by rank 0 alone; an explicit range has one owner.
+            _ if shared => return Standing { index: 0, count: 1 },
+            Sharding::Sharded { first: Some(_), .. } => return Standing { index: 0, count: 1 },
+            Sharding::Replicated => 0..self.tp.size,
+            Sharding::Sharded { total, first: None } => ranks_of_unit(total, self.tp.size, unit),
+        };
+        let siblings = match self.usage {
+            Usage::Tokens => self.dcp_size,
+            Usage::State => 1,
+        };
+        let group = |rank: u32| u64::from(rank / siblings);
+        Standing { index: group(self.tp.rank) - group(ranks.start), count: group(ranks.end) - group(ranks.start) }
+    }
+}
+
+/// A part as a rank holds it.
+#[derive(Clone, Copy, Debug)]
+struct Held<'a> {
+    seat: Seat,
+    part: &'a Part,
+    shared: bool,
+}
+
+impl<'a> Held<'a> {
+    fn of(spec: &ValidSpec, part: &'a Part, usage: Usage) -> Self {
+        Self { seat: Seat::of(spec, usage), part, shared: spec.storages[part.storage.index()].shared }
+    }
+
+    /// The same part as another rank of the stage holds it.
+    fn at(&self, rank: u32) -> Self {
+        Self { seat: Seat { tp: Shard { rank, ..self.seat.tp }, ..self.seat }, ..*self }
+    }
+
+    /// Ranks of the stage that this part's entry tells about.
+    fn ranks(&self) -> Range<u32> {
+        match self.part.sharding {
+            Sharding::Sharded { first: Some(_), .. } => self.seat.tp.rank..self.seat.tp.rank + 1,
+            _ => 0..self.seat.tp.size,
+        }
+    }
+
+    /// Units that this rank, as a source, delivers to `destination`; empty when other ranks do.
+    fn serves(&self, destination: &Held<'_>) -> Range<u64> {
+        let (s, d) = (self.seat.units(self.part), destination.seat.units(destination.part));
+        let units = s.start.max(d.start)..s.end.min(d.end);
+        let borrowed = |held: &Held<'_>| held.shared && held.seat.tp.rank != 0;
+        if units.is_empty() || borrowed(self) || borrowed(destination) {
+            return 0..0;
+        }
+        // Several units in common means that neither side replicates them, or that all of them are replicated alike:
+        // the first speaks for all.
+        let holder = self.seat.standing(self.part, self.shared, units.start);
+        let reader = destination.seat.standing(destination.part, destination.shared, units.start);
+        if reader.index * holder.count / reader.count == holder.index { units } else { 0..0 }
+    }
 }
 
 /// Global units of a part that `source` delivers to `destination`; empty when other ranks do.
@@ -42,14 +140,120 @@ pub(crate) fn served_units(
     destination_part: &Part,
     usage: Usage,
 ) -> Range<u64> {
-    let (s, d) = (source.units_of(source_part), destination.units_of(destination_part));
-    let units = s.start.max(d.start)..s.end.min(d.end);
-    if units.is_empty() || source.is_borrowed(source_part) || destination.is_borrowed(destination_part) {
-        return 0..0;
+    Held::of(source, source_part, usage).serves(&Held::of(destination, destination_part, usage))
+}
+
+/// Ranks of the peer's stage that this rank reads a layer from, in rank order.
+///
+/// `remote` is the spec of any rank of the stage that lists the layer. Empty when either side does not list it or
+/// does not transfer it.
+#[must_use]
+pub fn sources(local: &ValidSpec, remote: &ValidSpec, layer: &str) -> Vec<Share> {
+    shares(local, remote, layer, |local, remote| remote.serves(local))
+}
+
+/// Ranks of the peer's stage that this rank writes a layer to, in rank order.
+///
+/// `remote` is the spec of any rank of the stage that lists the layer. Empty when either side does not list it or
+/// does not transfer it.
+#[must_use]
+pub fn targets(local: &ValidSpec, remote: &ValidSpec, layer: &str) -> Vec<Share> {
+    shares(local, remote, layer, |local, remote| local.serves(remote))
+}
+
+/// Number of destination ranks that read something from this source rank, or that it writes something to: the
+/// completions it must see before it may free a request's blocks.
+///
+/// `stages` holds the spec of one rank of each pipeline stage of the destination that is known so far, or of every
+/// rank where unit ranges are explicit; the number is final when no stage is missing.
+#[must_use]
+pub fn readers(source: &ValidSpec, stages: &[ValidSpec]) -> usize {
+    let mut ranks: Vec<(u32, u32)> = stages
+        .iter()
+        .flat_map(|stage| {
+            source.layers.iter().flat_map(|layer| targets(source, stage, layer.name.as_str())).map(Share::rank)
+        })
+        .collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks.len()
+}
+
+impl Share {
+    fn rank(self) -> (u32, u32) {
+        (self.pp_rank, self.tp_rank)
     }
-    // Several units in common means that neither side replicates them, or that all of them are replicated alike: the
-    // first speaks for all.
-    let holder = standing(source, usage, source_part, units.start);
-    let reader = standing(destination, usage, destination_part, units.start);
-    if reader.index * holder.count / reader.count == holder.index { units } else { 0..0 }
+}
+
+fn shares(
+    local: &ValidSpec,
+    remote: &ValidSpec,
+    layer: &str,
+    serves: impl Fn(&Held<'_>, &Held<'_>) -> Range<u64>,
+) -> Vec<Share> {
+    let find = |spec: &'_ ValidSpec| spec.layers.iter().position(|l| l.name.as_str() == layer && l.transfer);
+    let (Some(l), Some(r)) = (find(local), find(remote)) else { return Vec::new() };
+    let (layer, peer): (&Layer, &Layer) = (&local.layers[l], &remote.layers[r]);
+    let (group, peer_group): (&Group, &Group) = (local.group_of(layer), remote.group_of(peer));
+    if group.usage != peer_group.usage {
+        return Vec::new();
+    }
+    let usage = group.usage;
+    let time = Timeline::new(local, group);
+    let peer_time = Timeline::new(remote, peer_group);
+
+    let mut found = Vec::new();
+    for (part, peer_part) in layer.parts.iter().filter_map(|part| {
+        peer.parts.iter().find(|peer_part| peer_part.name == part.name).map(|peer_part| (part, peer_part))
+    }) {
+        let (here, there) = (Held::of(local, part, usage), Held::of(remote, peer_part, usage));
+        for rank in there.ranks() {
+            let units = serves(&here, &there.at(rank));
+            let peer_time = peer_time.of_rank(rank);
+            if units.is_empty() || !Schedule::meet(time, peer_time) {
+                continue;
+            }
+            found.push(Share {
+                tp_rank: rank,
+                pp_rank: remote.topology.pp.rank,
+                part: part.name.clone(),
+                units,
+                positions: peer_time.positions(),
+            });
+        }
+    }
+    found.sort_by_key(|share| share.tp_rank);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Replicas of one unit on `holders` ranks, read by `readers`: how many each holder serves.
+    fn served(holders: u32, readers: u32) -> Vec<usize> {
+        let standing = |index: u32, count: u32| Standing { index: u64::from(index), count: u64::from(count) };
+        (0..holders)
+            .map(|h| {
+                (0..readers)
+                    .filter(|&r| {
+                        let (holder, reader) = (standing(h, holders), standing(r, readers));
+                        reader.index * holder.count / reader.count == holder.index
+                    })
+                    .count()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn no_holder_serves_more_than_its_share() {
+        for holders in 1..=16 {
+            for readers in 1..=32 {
+                let served = served(holders, readers);
+                assert_eq!(served.iter().sum::<usize>(), readers as usize);
+                let most = readers.div_ceil(holders) as usize;
+                assert!(served.iter().all(|&n| n <= most), "{holders} holders, {readers} readers: {served:?}");
+            }
+        }
+    }
 }
