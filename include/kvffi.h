@@ -5,9 +5,13 @@
  * bytes to move for a list of blocks. This part of the library moves nothing and knows no network: it answers with
  * descriptors, and the engine moves them with a transport of its own.
  *
- *     kvffi_spec_from_json -> kvffi_pair_new -> kvffi_pair_answer -> kvffi_answer_get_descriptors
+ *     a spec     four ways in: kvffi_tensors (the engine has tensors), kvffi_arrangement (it asks where to put them),
+ *                kvffi_spec_builder (it knows every offset), kvffi_spec_from_json
+ *     a plan     kvffi_pair_new from two specs; kvffi_pair_explain says what a block costs, and why
+ *     an answer  kvffi_pair_answer for lists of blocks, then kvffi_answer_get_descriptors
  *
- * examples/c/01_plan.c is this path as a program. All sizes, offsets and addresses are bytes.
+ * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair. All sizes,
+ * offsets and addresses are bytes.
  *
  * This file is written by a tool from the sources of kvffi. Do not edit it.
  *
@@ -103,7 +107,7 @@ typedef int32_t kvffi_status;
 #define KVFFI_OK 0
 /** Not finished yet; ask again. No function of this version returns it. */
 #define KVFFI_IN_PROGRESS 1
-/** A defect of this library was caught. Please report the text; the objects of the call may be freed and nothing else. */
+/** A defect of this library was caught. Please report the text. The objects of the call may be freed, and nothing else. */
 #define KVFFI_ERR_PANIC (-1)
 /** A pointer is NULL that must not be. */
 #define KVFFI_ERR_NULL (-2)
@@ -584,6 +588,605 @@ kvffi_status kvffi_spec_builder_build(const kvffi_spec_builder *builder,
  * Threads: no other call may use this builder, then or later.
  */
 void kvffi_spec_builder_free(kvffi_spec_builder *builder);
+
+
+/* ---- Pages: what a layer's page holds, by kind ------------------------------------------------------------------- */
+
+/** Element type: what is usual for the place. */
+#define KVFFI_ELEMENT_DEFAULT 0
+/** Element type: 32-bit float. */
+#define KVFFI_ELEMENT_F32 1
+/** Element type: 16-bit float. */
+#define KVFFI_ELEMENT_F16 2
+/** Element type: bfloat16. */
+#define KVFFI_ELEMENT_BF16 3
+/** Element type: 8-bit float with 4 bits of exponent. */
+#define KVFFI_ELEMENT_FP8_E4M3 4
+/** Element type: 8-bit float with 5 bits of exponent. */
+#define KVFFI_ELEMENT_FP8_E5M2 5
+/** Element type: 8-bit integer. */
+#define KVFFI_ELEMENT_INT8 6
+/** Element type: 4-bit integer. */
+#define KVFFI_ELEMENT_INT4 7
+/** Element type: 4-bit float. */
+#define KVFFI_ELEMENT_FP4_E2M1 8
+/** Attention over the whole sequence. The default. */
+#define KVFFI_SPAN_FULL 0
+/** Attention over a window of the latest tokens. */
+#define KVFFI_SPAN_WINDOW 1
+/** Attention within chunks of the sequence. */
+#define KVFFI_SPAN_CHUNK 2
+/** Rows as row_bytes and format say. The default. */
+#define KVFFI_ROWS_OWN 0
+/** Rows of 576 elements of bf16, 1152 bytes; for MLA. */
+#define KVFFI_ROWS_BF16 1
+/** Rows of fp8 with their scales: 656 bytes for MLA, 132 for an indexer. */
+#define KVFFI_ROWS_FP8 2
+
+/**
+ * What a layer's page holds: its parts, how they are sharded and how large a cell is, but not where it lies. Immutable.
+ *
+ * Freed with kvffi_page_free, at any time: what was made from a page keeps what it needs.
+ */
+typedef struct kvffi_page kvffi_page;
+
+/** A layer whose parts are those of a page. Starts as KVFFI_PAGE_LAYER_INIT. */
+typedef struct kvffi_page_layer {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Name, unique in the spec: layers of two workers meet by it. Ends with a NUL. */
+    const char *name;
+    /** What its page holds; borrowed for the call. */
+    const kvffi_page *page;
+    /** The group whose block table addresses the layer. */
+    uint32_t group;
+    /** KVFFI_ROLE_... */
+    int32_t role;
+    /** Any of KVFFI_LAYER_STAYS, or'ed. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+} kvffi_page_layer;
+#define KVFFI_PAGE_LAYER_INIT { sizeof(kvffi_page_layer), 0, 0, 0, 0, 0, 0 }
+
+/** Rows of bytes, one for each state, the same on every TP rank. Starts as KVFFI_ROWS_INIT. */
+typedef struct kvffi_rows {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** KVFFI_ROWS_OWN, KVFFI_ROWS_BF16 or KVFFI_ROWS_FP8. */
+    int32_t preset;
+    /** KVFFI_SPAN_FULL or, for MLA, KVFFI_SPAN_WINDOW. */
+    int32_t span;
+    /** Bytes of a row, for KVFFI_ROWS_OWN; otherwise 0. */
+    uint64_t row_bytes;
+    /** What the bytes mean, for KVFFI_ROWS_OWN; otherwise NULL. Ends with a NUL. */
+    const char *format;
+    /** Tokens that one row stands for, as a fraction: numerator; 0 means 1. */
+    uint64_t tokens_per_state_num;
+    /** Its denominator; 0 means 1. */
+    uint64_t tokens_per_state_den;
+    /** Pages are padded to a multiple of so many bytes; 0 means 1. */
+    uint64_t page_align;
+} kvffi_rows;
+#define KVFFI_ROWS_INIT { sizeof(kvffi_rows), 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Describes multi-head latent attention: the part "latent", replicated.
+ *
+ * rows: borrowed for the call.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_mla(const kvffi_rows *rows,
+                                kvffi_page **out_page,
+                                kvffi_error **out_error);
+
+/**
+ * Describes the index cache of a sparse-attention layer: the part "index", replicated.
+ *
+ * rows: borrowed for the call.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_indexer(const kvffi_rows *rows,
+                                    kvffi_page **out_page,
+                                    kvffi_error **out_error);
+
+/**
+ * Describes bytes that the library does not interpret: the part "aux", replicated.
+ *
+ * bytes: bytes for a token or for a request.
+ * format: what they mean; ends with a NUL; NULL for none.
+ * block_usage: KVFFI_USAGE_TOKENS for bytes of each token, KVFFI_USAGE_STATE for bytes of each request.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_opaque(uint64_t bytes,
+                                   const char *format,
+                                   int32_t block_usage,
+                                   kvffi_page **out_page,
+                                   kvffi_error **out_error);
+
+/**
+ * Describes a circular buffer of each request: the part "ring".
+ *
+ * capacity_tokens: rows of the ring.
+ * row_bytes: bytes of one head's row.
+ * format: what they mean; ends with a NUL.
+ * num_heads: heads of the whole model; 0 means 1.
+ * sharding: of the heads, KVFFI_SHARDING_REPLICATED or KVFFI_SHARDING_STANDARD.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_ring(uint64_t capacity_tokens,
+                                 uint64_t row_bytes,
+                                 const char *format,
+                                 uint64_t num_heads,
+                                 int32_t sharding,
+                                 kvffi_page **out_page,
+                                 kvffi_error **out_error);
+
+/**
+ * Frees a page. NULL does nothing.
+ *
+ * Threads: no other call may use this page, then or later.
+ */
+void kvffi_page_free(kvffi_page *page);
+
+
+/* ---- Pages of attention ------------------------------------------------------------------------------------------ */
+
+/** K and V lie side by side in the row of one head and token: K V K V ... The default. */
+#define KVFFI_PACKING_PACKED 0
+/** In each block all of K, then all of V. */
+#define KVFFI_PACKING_HALVES 1
+/** K and V lie in buffers of their own. */
+#define KVFFI_PACKING_APART 2
+
+/** Attention with keys and values for each KV head: MHA, GQA or MQA. Starts as KVFFI_ATTENTION_INIT. */
+typedef struct kvffi_attention {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** KV heads of the whole model. */
+    uint64_t num_kv_heads;
+    /** Elements of a key. */
+    uint64_t head_size;
+    /** Elements of a value; 0 means head_size. */
+    uint64_t value_head_size;
+    /** KVFFI_ELEMENT_...; the default is bf16. */
+    int32_t element;
+    /** KVFFI_PACKING_... */
+    int32_t packing;
+    /** KVFFI_SPAN_... */
+    int32_t span;
+    /** 0. */
+    uint32_t flags;
+    /** What the bytes mean; ends with a NUL; NULL for the element type's name. */
+    const char *format;
+} kvffi_attention;
+#define KVFFI_ATTENTION_INIT { sizeof(kvffi_attention), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Describes attention: the parts "k" and "v", sharded by KV head.
+ *
+ * attention: borrowed for the call.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_attention(const kvffi_attention *attention,
+                                      kvffi_page **out_page,
+                                      kvffi_error **out_error);
+
+/**
+ * Describes attention with a scale for each token and head inside the row: the parts "k" and "v", sharded by KV head.
+ *
+ * attention: borrowed for the call; its span is KVFFI_SPAN_FULL and its format NULL.
+ * scale_bytes: bytes of scale behind each key and each value.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_token_head_quant(const kvffi_attention *attention,
+                                             uint64_t scale_bytes,
+                                             kvffi_page **out_page,
+                                             kvffi_error **out_error);
+
+/**
+ * Describes attention whose scales lie in buffers of their own: the parts "k", "v", "k_scale" and "v_scale", sharded by
+ * KV head.
+ *
+ * attention: borrowed for the call; its span is KVFFI_SPAN_FULL.
+ * scale_element: KVFFI_ELEMENT_...; the default is f32.
+ * scales_per_head: scales for each head and state.
+ * tokens_per_scale: tokens that share a scale; 0 means 1.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_block_scaled(const kvffi_attention *attention,
+                                         int32_t scale_element,
+                                         uint64_t scales_per_head,
+                                         uint64_t tokens_per_scale,
+                                         kvffi_page **out_page,
+                                         kvffi_error **out_error);
+
+/**
+ * Describes NVFP4 attention: the parts "k", "k_scale", "v" and "v_scale", each for all heads before the next.
+ *
+ * attention: borrowed for the call; of it num_kv_heads, head_size and value_head_size count, the rest is default.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if a head is not a whole number of scale blocks. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_nvfp4(const kvffi_attention *attention,
+                                  kvffi_page **out_page,
+                                  kvffi_error **out_error);
+
+
+/* ---- Pages of state-space and linear-attention layers ------------------------------------------------------------ */
+
+/** The convolution state keeps the inputs of a channel together. The default. */
+#define KVFFI_CONV_CHANNELS_FIRST 0
+/** The convolution state keeps, row by row, the channels of all projections. */
+#define KVFFI_CONV_ROWS_FIRST 1
+/** Of a state: every TP rank has the whole of it. */
+#define KVFFI_STATE_REPLICATED 1
+/** Of Mamba2: B and C are sharded by whole groups and not by channel. */
+#define KVFFI_STATE_WHOLE_GROUPS 2
+
+/** What kinds of state have in common. Starts as KVFFI_STATE_OPTIONS_INIT. */
+typedef struct kvffi_state_options {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** KVFFI_ELEMENT_... of the convolution state; the default is bf16. */
+    int32_t conv_element;
+    /** KVFFI_ELEMENT_... of the temporal state; the default is f32. */
+    int32_t state_element;
+    /** KVFFI_CONV_... */
+    int32_t conv_order;
+    /** Any of KVFFI_STATE_..., or'ed. */
+    uint32_t flags;
+} kvffi_state_options;
+#define KVFFI_STATE_OPTIONS_INIT { sizeof(kvffi_state_options), 0, 0, 0, 0 }
+
+/**
+ * Describes Mamba1: the parts "conv.x" and "ssm", sharded by channel.
+ *
+ * intermediate_size: channels of the whole model.
+ * state_size: elements of state of a channel.
+ * conv_kernel: width of the convolution in tokens, at least 2.
+ * options: NULL for the defaults.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_mamba1(uint64_t intermediate_size,
+                                   uint64_t state_size,
+                                   uint64_t conv_kernel,
+                                   const kvffi_state_options *options,
+                                   kvffi_page **out_page,
+                                   kvffi_error **out_error);
+
+/**
+ * Describes Mamba2: the parts "conv.x", "conv.b", "conv.c" and "ssm", sharded by channel and head.
+ *
+ * num_heads, head_size: heads of the whole model and channels of each.
+ * num_groups: groups of B and C; with one group they are replicated.
+ * state_size: elements of state of a channel.
+ * conv_kernel: width of the convolution in tokens, at least 2.
+ * options: NULL for the defaults.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_mamba2(uint64_t num_heads,
+                                   uint64_t head_size,
+                                   uint64_t num_groups,
+                                   uint64_t state_size,
+                                   uint64_t conv_kernel,
+                                   const kvffi_state_options *options,
+                                   kvffi_page **out_page,
+                                   kvffi_error **out_error);
+
+/**
+ * Describes a gated delta net: the parts "conv.q", "conv.k", "conv.v" and "ssm", sharded by channel and head.
+ *
+ * num_key_heads, key_size: query and key heads of the whole model, and elements of each.
+ * num_value_heads, value_size: value heads of the whole model, and elements of each.
+ * conv_kernel: width of the convolution in tokens, at least 2.
+ * options: NULL for the defaults.
+ * out_page: the page, to be freed with kvffi_page_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the numbers do not make whole bytes or do not fit. Threads: any number at once.
+ */
+kvffi_status kvffi_page_new_gated_delta_net(uint64_t num_key_heads,
+                                            uint64_t key_size,
+                                            uint64_t num_value_heads,
+                                            uint64_t value_size,
+                                            uint64_t conv_kernel,
+                                            const kvffi_state_options *options,
+                                            kvffi_page **out_page,
+                                            kvffi_error **out_error);
+
+
+/* ---- Arrangements: where to put caches --------------------------------------------------------------------------- */
+
+/** Physical order of the axes layer (L), block (B), KV head (H), token (N) and content (C), outermost first. */
+#define KVFFI_LAYOUT_LBHNC 1
+/** Layer, block, token, head. */
+#define KVFFI_LAYOUT_LBNHC 2
+/** Layer, head, block, token: each head has memory of its own. */
+#define KVFFI_LAYOUT_LHBNC 3
+/** Block, layer, head, token: all layers' pages of a block make one row. */
+#define KVFFI_LAYOUT_BLHNC 4
+/** Block, layer, token, head: rows. */
+#define KVFFI_LAYOUT_BLNHC 5
+/** Block, head, layer, token: rows in which a head's pages of all layers lie together. */
+#define KVFFI_LAYOUT_BHLNC 6
+
+/**
+ * Pools, groups and layers that are to be given places. Takes one call at a time.
+ *
+ * Freed with kvffi_arrangement_free.
+ */
+typedef struct kvffi_arrangement kvffi_arrangement;
+
+/** One set of block ids over memory of its own. Starts as KVFFI_POOL_INIT. */
+typedef struct kvffi_pool {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** KVFFI_LAYOUT_...; there is no default. */
+    int32_t layout;
+    /** KVFFI_MEM_DRAM or KVFFI_MEM_VRAM. */
+    int32_t mem;
+    /** Index of the GPU; 0 for KVFFI_MEM_DRAM. */
+    uint32_t device;
+    /** Any of KVFFI_STORAGE_SHARED, or'ed. */
+    uint32_t flags;
+    /** Number of blocks. */
+    uint64_t num_blocks;
+    /** Rows are padded to a multiple of so many bytes; 0 means 1. */
+    uint64_t row_align;
+    /** Each layer's page is padded to a multiple of so many bytes; 0 means 1. */
+    uint64_t page_align;
+} kvffi_pool;
+#define KVFFI_POOL_INIT { sizeof(kvffi_pool), 0, 0, 0, 0, 0, 0, 0 }
+
+/** Layers of a pool that share a block table. Starts as KVFFI_BLOCKS_INIT. */
+typedef struct kvffi_blocks {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Tokens in a block; ignored for KVFFI_USAGE_STATE. */
+    uint64_t block_tokens;
+    /** Splits each block into pages of so many tokens, which is what kernels see; 0 does not split. */
+    uint64_t kernel_tokens;
+    /** KVFFI_USAGE_TOKENS or KVFFI_USAGE_STATE. */
+    int32_t usage;
+    /** 0. */
+    uint32_t reserved;
+} kvffi_blocks;
+#define KVFFI_BLOCKS_INIT { sizeof(kvffi_blocks), 0, 0, 0, 0 }
+
+/**
+ * Begins an arrangement.
+ *
+ * worker: model and ranks; borrowed for the call.
+ * out_arrangement: the arrangement, to be freed with kvffi_arrangement_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_arrangement_new(const kvffi_worker *worker,
+                                   kvffi_arrangement **out_arrangement,
+                                   kvffi_error **out_error);
+
+/**
+ * Adds a pool; its groups follow with kvffi_arrangement_add_group.
+ *
+ * Threads: one at a time on one arrangement, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_arrangement_add_pool(kvffi_arrangement *arrangement,
+                                        const kvffi_pool *pool,
+                                        kvffi_error **out_error);
+
+/**
+ * Adds a group to the pool that was added last.
+ *
+ * out_group: its index, for kvffi_page_layer.group and kvffi_block_list.group; may be NULL.
+ *
+ * KVFFI_ERR_INVALID_ARGUMENT if there is no pool yet. Threads: one at a time on one arrangement, a second call gets
+ * KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_arrangement_add_group(kvffi_arrangement *arrangement,
+                                         const kvffi_blocks *blocks,
+                                         uint32_t *out_group,
+                                         kvffi_error **out_error);
+
+/**
+ * Adds a layer to a group.
+ *
+ * layer: its group is an index that kvffi_arrangement_add_group returned.
+ *
+ * Threads: one at a time on one arrangement, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_arrangement_add_layer(kvffi_arrangement *arrangement,
+                                         const kvffi_page_layer *layer,
+                                         kvffi_error **out_error);
+
+/**
+ * Says how many bytes to allocate for each storage.
+ *
+ * lens, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of storages; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. KVFFI_ERR_INVALID_SPEC if the layers cannot be placed.
+ * Threads: one at a time on one arrangement, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_arrangement_get_storage_lens(const kvffi_arrangement *arrangement,
+                                                uint64_t *lens,
+                                                size_t capacity,
+                                                size_t *out_len,
+                                                kvffi_error **out_error);
+
+/**
+ * Makes a spec of the arrangement, with the storages at their addresses. The arrangement stays as it is.
+ *
+ * bases, num_bases: address of each storage, as many as kvffi_arrangement_get_storage_lens says.
+ * out_spec: the spec, to be freed with kvffi_spec_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if the layers cannot be placed, the number of addresses is wrong, or the spec is not valid.
+ * Threads: one at a time on one arrangement, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_arrangement_build(const kvffi_arrangement *arrangement,
+                                     const uint64_t *bases,
+                                     size_t num_bases,
+                                     kvffi_spec **out_spec,
+                                     kvffi_error **out_error);
+
+/**
+ * Frees an arrangement. NULL does nothing.
+ *
+ * Threads: no other call may use this arrangement, then or later.
+ */
+void kvffi_arrangement_free(kvffi_arrangement *arrangement);
+
+
+/* ---- Tensors: a spec from the tensors that an engine has --------------------------------------------------------- */
+
+/**
+ * Of a tensor: its parts lie one behind the other on the axis H, as the projections of a convolution state do, and not
+ * in the content of a row.
+ */
+#define KVFFI_TENSOR_SIDE_BY_SIDE 1
+
+/**
+ * An engine's layers with the tensors that hold them. Takes one call at a time.
+ *
+ * Freed with kvffi_tensors_free.
+ */
+typedef struct kvffi_tensors kvffi_tensors;
+
+/**
+ * A tensor, as data_ptr(), shape and stride() say, with a label for every axis. Starts as KVFFI_TENSOR_INIT.
+ *
+ * Labels: B block; H unit (KV head, SSM head, channel); N token or state in the block, several times if it is split;
+ * C content; 2 the tensor's two parts, K then V; 1 an axis of extent 1 that means nothing. Example: "BNC" for an MLA
+ * cache of [num_blocks, block_tokens, 576].
+ */
+typedef struct kvffi_tensor {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Address of the first element. */
+    uint64_t ptr;
+    /** Extent of each axis, num_axes of them. */
+    const uint64_t *shape;
+    /** Bytes from one position to the next on each axis, num_axes of them. */
+    const int64_t *strides;
+    /** Number of axes. */
+    size_t num_axes;
+    /** A label for each axis, num_axes of them. Ends with a NUL. */
+    const char *axes;
+    /** Bytes of an element. */
+    uint64_t element_size;
+    /**
+     * Names of the parts that the tensor holds, in order, each of which ends with a NUL. With num_parts of 0, all parts of
+     * the layer that no other tensor names.
+     */
+    const char *const *parts;
+    /** Number of names. */
+    size_t num_parts;
+    /** KVFFI_MEM_DRAM or KVFFI_MEM_VRAM. */
+    int32_t mem;
+    /** Index of the GPU; 0 for KVFFI_MEM_DRAM. */
+    uint32_t device;
+    /** Any of KVFFI_TENSOR_SIDE_BY_SIDE, or'ed. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+} kvffi_tensor;
+#define KVFFI_TENSOR_INIT { sizeof(kvffi_tensor), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Begins a description by tensors.
+ *
+ * worker: model and ranks; borrowed for the call.
+ * out_tensors: the description, to be freed with kvffi_tensors_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_tensors_new(const kvffi_worker *worker,
+                               kvffi_tensors **out_tensors,
+                               kvffi_error **out_error);
+
+/**
+ * Adds an allocation. With none, allocations are found: tensors of the same memory that overlap or touch are taken for
+ * one. Give them where that may join what was allocated apart.
+ *
+ * Threads: one at a time on one description, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_tensors_add_storage(kvffi_tensors *tensors,
+                                       const kvffi_storage *storage,
+                                       kvffi_error **out_error);
+
+/**
+ * Adds a block table.
+ *
+ * out_group: its index, for kvffi_page_layer.group and kvffi_block_list.group; may be NULL.
+ *
+ * Threads: one at a time on one description, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_tensors_add_group(kvffi_tensors *tensors,
+                                     const kvffi_group *group,
+                                     uint32_t *out_group,
+                                     kvffi_error **out_error);
+
+/**
+ * Adds a layer, as yet without tensors.
+ *
+ * out_layer: its index, for kvffi_tensors_add_tensor; may be NULL.
+ *
+ * Threads: one at a time on one description, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_tensors_add_layer(kvffi_tensors *tensors,
+                                     const kvffi_page_layer *layer,
+                                     uint32_t *out_layer,
+                                     kvffi_error **out_error);
+
+/**
+ * Adds a tensor to a layer.
+ *
+ * layer: an index that kvffi_tensors_add_layer returned.
+ *
+ * What the tensor contradicts is found by kvffi_tensors_build. Threads: one at a time on one description, a second call
+ * gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_tensors_add_tensor(kvffi_tensors *tensors,
+                                      uint32_t layer,
+                                      const kvffi_tensor *tensor,
+                                      kvffi_error **out_error);
+
+/**
+ * Makes a spec of the tensors and validates it. The description stays as it is.
+ *
+ * out_spec: the spec, to be freed with kvffi_spec_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_INVALID_SPEC if a tensor contradicts the page of its layer, or the spec is not valid. Threads: one at a time
+ * on one description, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_tensors_build(const kvffi_tensors *tensors,
+                                 kvffi_spec **out_spec,
+                                 kvffi_error **out_error);
+
+/**
+ * Frees a description. NULL does nothing.
+ *
+ * Threads: no other call may use this description, then or later.
+ */
+void kvffi_tensors_free(kvffi_tensors *tensors);
 
 
 /* ---- Local plans: memory ranges and regions of one worker -------------------------------------------------------- */

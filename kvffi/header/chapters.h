@@ -5,9 +5,13 @@
  * bytes to move for a list of blocks. This part of the library moves nothing and knows no network: it answers with
  * descriptors, and the engine moves them with a transport of its own.
  *
- *     kvffi_spec_from_json -> kvffi_pair_new -> kvffi_pair_answer -> kvffi_answer_get_descriptors
+ *     a spec     four ways in: kvffi_tensors (the engine has tensors), kvffi_arrangement (it asks where to put them),
+ *                kvffi_spec_builder (it knows every offset), kvffi_spec_from_json
+ *     a plan     kvffi_pair_new from two specs; kvffi_pair_explain says what a block costs, and why
+ *     an answer  kvffi_pair_answer for lists of blocks, then kvffi_answer_get_descriptors
  *
- * examples/c/01_plan.c is this path as a program. All sizes, offsets and addresses are bytes.
+ * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair. All sizes,
+ * offsets and addresses are bytes.
  *
  * This file is written by a tool from the sources of kvffi. Do not edit it.
  *

@@ -3,5 +3,12 @@
 #define KVFFI_GROUP_INIT { sizeof(kvffi_group), 0, 0, 0, 0 }
 #define KVFFI_LAYER_INIT { sizeof(kvffi_layer), 0, 0, 0, 0, 0 }
 #define KVFFI_PART_INIT { sizeof(kvffi_part), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define KVFFI_ROWS_INIT { sizeof(kvffi_rows), 0, 0, 0, 0, 0, 0, 0 }
+#define KVFFI_PAGE_LAYER_INIT { sizeof(kvffi_page_layer), 0, 0, 0, 0, 0, 0 }
+#define KVFFI_ATTENTION_INIT { sizeof(kvffi_attention), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define KVFFI_STATE_OPTIONS_INIT { sizeof(kvffi_state_options), 0, 0, 0, 0 }
+#define KVFFI_POOL_INIT { sizeof(kvffi_pool), 0, 0, 0, 0, 0, 0, 0 }
+#define KVFFI_BLOCKS_INIT { sizeof(kvffi_blocks), 0, 0, 0, 0 }
+#define KVFFI_TENSOR_INIT { sizeof(kvffi_tensor), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_PAIR_OPTIONS_INIT { sizeof(kvffi_pair_options), 0, 0, 0, 0 }
 #define KVFFI_REQUEST_INIT { sizeof(kvffi_request), 0, 0, 0, 0, 0, 0 }

@@ -46,6 +46,13 @@ impl From<SpecError> for Failure {
     }
 }
 
+impl From<kvspec::kinds::KindError> for Failure {
+    fn from(error: kvspec::kinds::KindError) -> Self {
+        let message = error.to_string();
+        Self { status: KVFFI_ERR_INVALID_SPEC, findings: vec![message.clone()], message }
+    }
+}
+
 impl From<kvplan::PairError> for Failure {
     fn from(error: kvplan::PairError) -> Self {
         let findings = error.refusals.iter().map(ToString::to_string).collect();

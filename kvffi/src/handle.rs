@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::failure::Failure;
-use crate::status::{KVFFI_ERR_BUSY, KVFFI_ERR_WRONG_HANDLE};
+use crate::status::{KVFFI_ERR_BUSY, KVFFI_ERR_PANIC, KVFFI_ERR_WRONG_HANDLE};
 
 /// Ties an opaque C type to the one Rust type behind it.
 pub(crate) trait Class: Sized {
@@ -37,8 +37,21 @@ impl Kind {
     pub(crate) const TEXT: Self = Self::new(b"kvffiTXT", "kvffi_text");
     pub(crate) const SPEC_BUILDER: Self = Self::new(b"kvffiSPB", "kvffi_spec_builder");
     pub(crate) const LOCAL_PLAN: Self = Self::new(b"kvffiLPL", "kvffi_local_plan");
-    const ALL: [Self; 7] =
-        [Self::ERROR, Self::TEXT, Self::SPEC, Self::SPEC_BUILDER, Self::LOCAL_PLAN, Self::PAIR, Self::ANSWER];
+    pub(crate) const PAGE: Self = Self::new(b"kvffiPAG", "kvffi_page");
+    pub(crate) const ARRANGEMENT: Self = Self::new(b"kvffiARR", "kvffi_arrangement");
+    pub(crate) const TENSORS: Self = Self::new(b"kvffiTEN", "kvffi_tensors");
+    const ALL: [Self; 10] = [
+        Self::ERROR,
+        Self::TEXT,
+        Self::SPEC,
+        Self::SPEC_BUILDER,
+        Self::PAGE,
+        Self::ARRANGEMENT,
+        Self::TENSORS,
+        Self::LOCAL_PLAN,
+        Self::PAIR,
+        Self::ANSWER,
+    ];
 }
 
 /// Tag of a handle that was freed.
@@ -123,8 +136,10 @@ unsafe fn check<C: Class>(handle: *const C, argument: &str) -> Result<(), Failur
 pub(crate) fn lock<'a, T>(mutex: &'a Mutex<T>, argument: &str) -> Result<MutexGuard<'a, T>, Failure> {
     match mutex.try_lock() {
         Ok(guard) => Ok(guard),
-        // Whoever panicked had its status; every call starts by overwriting the object.
-        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::Poisoned(_)) => Err(Failure::new(
+            KVFFI_ERR_PANIC,
+            format!("an earlier call on {argument} ended in a defect of kvffi and left it half done; free it"),
+        )),
         Err(TryLockError::WouldBlock) => Err(Failure::new(
             KVFFI_ERR_BUSY,
             format!("{argument} is in use by another thread; it takes one call at a time, give each thread its own"),
@@ -151,5 +166,16 @@ mod tests {
         assert_eq!(lock(&object, "answer").unwrap_err().status, KVFFI_ERR_BUSY);
         drop(held);
         assert_eq!(*lock(&object, "answer").unwrap(), 1);
+    }
+
+    #[test]
+    fn an_object_that_a_panic_left_half_done_is_not_used_again() {
+        let object = Mutex::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = lock(&object, "answer");
+            panic!("in the middle");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(lock(&object, "answer").unwrap_err().status, KVFFI_ERR_PANIC);
     }
 }

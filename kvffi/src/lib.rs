@@ -12,6 +12,9 @@
 //! | `spec` | `kvffi_spec`: one worker's caches, validated |
 //! | `worker` | `kvffi_worker`, `kvffi_storage`, `kvffi_group`: what specs are built from |
 //! | `spec_builder` | `kvffi_spec_builder`: a spec from its parts |
+//! | `page`, `page_attention`, `page_state` | `kvffi_page`: what a layer's page holds, by kind |
+//! | `arrangement` | `kvffi_arrangement`: where to put caches |
+//! | `tensors` | `kvffi_tensors`: a spec from an engine's tensors |
 //! | `local_plan` | `kvffi_local_plan`: memory ranges and regions of one worker |
 //! | `pair` | `kvffi_pair`: a plan between two workers |
 //! | `request` | `kvffi_request`, `kvffi_block_list`: which blocks to move |
@@ -31,29 +34,39 @@
 
 mod answer;
 mod argument;
+mod arrangement;
 mod boundary;
 mod error;
 mod failure;
 mod handle;
 mod local_plan;
 mod options;
+mod page;
+mod page_attention;
+mod page_state;
 mod pair;
 mod request;
 mod spec;
 mod spec_builder;
 mod status;
+mod tensors;
 mod text;
 mod version;
 mod worker;
 
 pub use answer::*;
+pub use arrangement::*;
 pub use error::*;
 pub use local_plan::*;
+pub use page::*;
+pub use page_attention::*;
+pub use page_state::*;
 pub use pair::*;
 pub use request::*;
 pub use spec::*;
 pub use spec_builder::*;
 pub use status::*;
+pub use tensors::*;
 pub use text::*;
 pub use version::*;
 pub use worker::*;

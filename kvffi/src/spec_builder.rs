@@ -261,7 +261,7 @@ unsafe fn read_part(part: *const kvffi_part) -> Result<Part, Failure> {
 }
 
 /// Index of the element that is about to be added.
-fn next_index(len: usize, what: &str) -> Result<u32, Failure> {
+pub(crate) fn next_index(len: usize, what: &str) -> Result<u32, Failure> {
     let too_many = |_| Failure::new(KVFFI_ERR_TOO_LARGE, format!("a spec has at most {} {what}", u32::MAX));
     u32::try_from(len).map_err(too_many)
 }

@@ -13,7 +13,7 @@ pub const KVFFI_OK: kvffi_status = 0;
 /// Not finished yet; ask again. No function of this version returns it.
 pub const KVFFI_IN_PROGRESS: kvffi_status = 1;
 
-/// A defect of this library was caught. Please report the text; the objects of the call may be freed and nothing else.
+/// A defect of this library was caught. Please report the text. The objects of the call may be freed, and nothing else.
 pub const KVFFI_ERR_PANIC: kvffi_status = -1;
 /// A pointer is NULL that must not be.
 pub const KVFFI_ERR_NULL: kvffi_status = -2;

@@ -177,16 +177,19 @@ pub(crate) unsafe fn read_storage(storage: *const kvffi_storage) -> Result<Stora
 pub(crate) unsafe fn read_group(group: *const kvffi_group) -> Result<Group, Failure> {
     // SAFETY: by contract.
     let group = unsafe { options::read(group, "group")? };
-    let usage = match group.usage {
-        KVFFI_USAGE_TOKENS => Usage::Tokens,
-        KVFFI_USAGE_STATE => Usage::State,
-        other => {
-            return Err(Failure::invalid(format!(
-                "group->usage is {other}, expected KVFFI_USAGE_TOKENS (0) or KVFFI_USAGE_STATE (1)"
-            )));
-        }
-    };
+    let usage = usage(group.usage, "group->usage")?;
     Ok(Group { pool: PoolId(group.pool), block_tokens: group.block_tokens, num_blocks: group.num_blocks, usage })
+}
+
+/// What a block holds, from a number.
+pub(crate) fn usage(value: i32, argument: &str) -> Result<Usage, Failure> {
+    match value {
+        KVFFI_USAGE_TOKENS => Ok(Usage::Tokens),
+        KVFFI_USAGE_STATE => Ok(Usage::State),
+        other => Err(Failure::invalid(format!(
+            "{argument} is {other}, expected KVFFI_USAGE_TOKENS (0) or KVFFI_USAGE_STATE (1)"
+        ))),
+    }
 }
 
 /// Kind of memory from two numbers.

@@ -5,7 +5,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Link, build_c, build_c_with, has, repository, run, work_dir};
+use support::{Link, build_c, build_c_with, repository, run, under_valgrind, work_dir};
 
 fn c_test(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
@@ -13,18 +13,6 @@ fn c_test(name: &str) -> PathBuf {
 
 fn stdout(program: &Path) -> String {
     String::from_utf8(run(&mut Command::new(program)).stdout).expect("UTF-8")
-}
-
-/// Runs a program under valgrind: any error and any leak fails it. Says so where there is no valgrind.
-fn under_valgrind(program: &Path) {
-    if !has("valgrind") {
-        println!("skipped: valgrind is not installed, leaks in {} were not looked for", program.display());
-        return;
-    }
-    let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=all"]);
-    command.args(["--errors-for-leak-kinds=all", "--track-origins=yes"]).arg(program);
-    run(&mut command);
 }
 
 #[test]

@@ -14,6 +14,11 @@ const SECTIONS: &[(&str, &str)] = &[
     ("spec", "Specs: what caches one worker has"),
     ("worker", "Workers, storages and groups: what specs are built from"),
     ("spec_builder", "Spec builders: a spec from its parts"),
+    ("page", "Pages: what a layer's page holds, by kind"),
+    ("page_attention", "Pages of attention"),
+    ("page_state", "Pages of state-space and linear-attention layers"),
+    ("arrangement", "Arrangements: where to put caches"),
+    ("tensors", "Tensors: a spec from the tensors that an engine has"),
     ("local_plan", "Local plans: memory ranges and regions of one worker"),
     ("pair", "Pairs: a plan between this worker and one peer"),
     ("request", "Requests: which blocks to move"),
@@ -182,8 +187,8 @@ fn every_struct_that_grows_has_an_initialiser_for_all_its_fields() {
     for grows in declarations(&raw()).iter().filter(|d| d.text.contains("size_t struct_size;")) {
         let init = initialisers.lines().find(|line| line.contains(&format!("sizeof({})", grows.name)));
         let init = init.unwrap_or_else(|| panic!("{} has no initialiser in header/init.h", grows.name));
-        let num_fields =
-            grows.text.lines().filter(|line| line.trim_end().ends_with(';') && line.starts_with(' ')).count();
+        let is_field = |line: &&str| line.ends_with(';') && line.starts_with("    ") && !line.trim().starts_with('*');
+        let num_fields = grows.text.lines().filter(is_field).count();
         assert_eq!(init.matches(", ").count() + 1, num_fields, "{init}");
         assert!(init.contains(&format!("{}_INIT ", grows.name.to_uppercase())), "{init}");
         checked += 1;

@@ -46,6 +46,24 @@ const LAYOUTS: &[Layout] = layouts! {
         first_unit: 56, num_units: 64, unit_stride: 72, tokens: 80, num_tokens: 88, content: 96,
         tokens_per_state_num: 104, tokens_per_state_den: 112
     }
+    kvffi_rows: 56 {
+        struct_size: 0, preset: 8, span: 12, row_bytes: 16, format: 24, tokens_per_state_num: 32,
+        tokens_per_state_den: 40, page_align: 48
+    }
+    kvffi_page_layer: 40 { struct_size: 0, name: 8, page: 16, group: 24, role: 28, flags: 32, reserved: 36 }
+    kvffi_attention: 56 {
+        struct_size: 0, num_kv_heads: 8, head_size: 16, value_head_size: 24, element: 32, packing: 36, span: 40,
+        flags: 44, format: 48
+    }
+    kvffi_state_options: 24 { struct_size: 0, conv_element: 8, state_element: 12, conv_order: 16, flags: 20 }
+    kvffi_pool: 48 {
+        struct_size: 0, layout: 8, mem: 12, device: 16, flags: 20, num_blocks: 24, row_align: 32, page_align: 40
+    }
+    kvffi_blocks: 32 { struct_size: 0, block_tokens: 8, kernel_tokens: 16, usage: 24, reserved: 28 }
+    kvffi_tensor: 88 {
+        struct_size: 0, ptr: 8, shape: 16, strides: 24, num_axes: 32, axes: 40, element_size: 48, parts: 56,
+        num_parts: 64, mem: 72, device: 76, flags: 80, reserved: 84
+    }
     kvffi_memory_range: 32 { storage: 0, mem: 4, device: 8, reserved: 12, base: 16, len: 24 }
     kvffi_region: 48 {
         storage: 0, reserved: 4, offset: 8, block_len: 16, block_stride: 24, num_blocks: 32, num_members: 40
@@ -90,7 +108,7 @@ fn every_struct_of_the_header_is_in_the_table() {
         let layout = LAYOUTS.iter().find(|layout| layout.name == name);
         let layout = layout.unwrap_or_else(|| panic!("{name} is not in LAYOUTS"));
         let body = header.split_once(line).expect("the line").1.split_once("\n}").expect("an end").0;
-        let num_fields = body.lines().filter(|line| line.ends_with(';')).count();
+        let num_fields = body.lines().filter(|line| line.ends_with(';') && !line.trim().starts_with('*')).count();
         assert_eq!(layout.fields.len(), num_fields, "{name}");
         num_structs += 1;
     }

@@ -85,6 +85,18 @@ pub(crate) fn build_c_with(source: &Path, dir: &Path, link: Link, options: &[&st
     Err(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
 }
 
+/// Runs a program under valgrind: any error and any leak fails it. Says so where there is no valgrind.
+pub(crate) fn under_valgrind(program: &Path) {
+    if !has("valgrind") {
+        println!("skipped: valgrind is not installed, leaks in {} were not looked for", program.display());
+        return;
+    }
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=all"]);
+    command.args(["--errors-for-leak-kinds=all", "--track-origins=yes"]).arg(program);
+    run(&mut command);
+}
+
 /// The name under which programs ask for the shared library.
 pub(crate) fn soname() -> String {
     let mut numbers = env!("CARGO_PKG_VERSION").split('.');
