@@ -127,7 +127,7 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
             source: None,
         });
     }
-    let invalid = |source| Error::PeerLayout { peer: header.agent.clone(), source };
+    let invalid = |source| Error::PeerLayout { peer: header.agent.clone(), source: Box::new(source) };
     let layout = layout.validate().map_err(invalid)?;
     let ranges: Vec<MemoryRange> =
         ranges.into_iter().map(|Range { storage, base, len, mem }| MemoryRange { storage, base, len, mem }).collect();

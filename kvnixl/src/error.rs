@@ -271,7 +271,7 @@ pub enum Error {
         /// The peer.
         peer: String,
         /// All findings.
-        source: SpecError,
+        source: Box<SpecError>,
     },
     /// The blob is the agent's own.
     #[error("agent {agent} cannot connect to itself")]

@@ -196,7 +196,8 @@ impl Worker {
                 }
             }
             idle_rounds = if moved { 0 } else { idle_rounds.saturating_add(1) };
-            let done = || jobs.is_empty() && self.inbox.lock().jobs.is_empty();
+            // What is stuck never moves again: waiting for it is in vain.
+            let done = || !jobs.iter().any(Job::needs_care) && self.inbox.lock().jobs.is_empty();
             if stop.is_some_and(|deadline| done() || Instant::now() >= deadline) {
                 return;
             }
@@ -207,22 +208,22 @@ impl Worker {
     fn collect(&self, jobs: &mut VecDeque<Job>, idle_rounds: u32) -> Option<Instant> {
         let mut queue = self.inbox.lock();
         if queue.jobs.is_empty() {
-            let only_stuck = jobs.iter().all(|job| job.shared.is_finished());
+            let only_failed = jobs.iter().all(|job| job.shared.is_finished());
             match idle_rounds {
                 // Nothing to look after.
-                _ if jobs.is_empty() && queue.stop.is_none() => {
+                _ if !jobs.iter().any(Job::needs_care) && queue.stop.is_none() => {
                     queue = self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
                 }
                 0 => {}
                 // The first rounds poll at once: most requests end within microseconds.
-                1..=50 if !only_stuck => {
+                1..=50 if !only_failed => {
                     drop(queue);
                     thread::yield_now();
                     queue = self.inbox.lock();
                 }
                 rounds => {
                     let pause = match rounds {
-                        _ if only_stuck => Duration::from_millis(5),
+                        _ if only_failed => Duration::from_millis(5),
                         ..=500 => Duration::from_micros(50),
                         _ => Duration::from_millis(1),
                     };
@@ -291,6 +292,11 @@ impl Worker {
 }
 
 impl Job {
+    /// There is something to post, to poll or to end.
+    fn needs_care(&self) -> bool {
+        !self.shared.is_finished() || !self.outstanding.is_empty()
+    }
+
     /// Nothing is posted any more and nothing can land.
     fn is_over(&self) -> bool {
         self.shared.is_finished() && self.outstanding.is_empty() && self.stuck.is_empty()
