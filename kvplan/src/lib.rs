@@ -41,6 +41,8 @@
 //! | what does a worker register and advertise? | [`local`] |
 //! | how do layers of two workers meet, and what is refused? | `pair`, [`refusal`] |
 //! | from whom does a rank read what? | [`serve`] |
+//! | do all ranks together make up the model? | [`deployment`] |
+//! | who moves what to whom, and how evenly? | [`flow`] |
 //! | how do blocks of different sizes, or of context-parallel ranks, meet? | `schedule` |
 //! | how do token axes cut into kernel blocks meet? | `refine` |
 //! | what is a plan made of? | [`copy`], `lane`, `template` |
@@ -48,6 +50,7 @@
 //! | what does a request become? | [`request`], `lists`, `answer`, [`descriptor`] |
 //! | why is a block more than one descriptor? | [`explain`] |
 //! | is an answer right? | [`verify`] |
+//! | what does a row look like? | [`picture`] |
 //!
 //! # What it does not do
 //!
@@ -57,13 +60,16 @@
 
 mod answer;
 pub mod copy;
+pub mod deployment;
 pub mod descriptor;
 pub mod explain;
+pub mod flow;
 mod gap;
 mod lane;
 mod lists;
 pub mod local;
 mod pair;
+pub mod picture;
 mod refine;
 pub mod refusal;
 pub mod request;
@@ -73,11 +79,14 @@ pub mod serve;
 mod template;
 pub mod verify;
 
+pub use deployment::{Deployment, DeploymentError, DeploymentFinding, Rank, Union, check_union};
 pub use descriptor::{Descriptor, Descriptors, ZeroRange};
 pub use explain::Explanation;
+pub use flow::{Flow, Flows, Load, flows};
 pub use lane::LaneKey;
 pub use local::{LocalPlan, Member, MemoryRange, Region, RowBroken};
 pub use pair::{PairOptions, PairPlan};
+pub use picture::{RowPicture, SegmentKind};
 pub use refusal::{PairError, Refusal, RequestError, Side};
 pub use request::{BlockList, JsonError, Op, Request};
 pub use rows::PartRef;

@@ -224,6 +224,16 @@ impl Schedule {
         distance < i128::from(a.interleave) || step - distance < i128::from(b.interleave)
     }
 
+    /// Destination blocks in a period.
+    pub(crate) fn destination_period(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The cut of every meeting in a period.
+    pub(crate) fn meetings(&self) -> impl Iterator<Item = u32> {
+        self.meetings.iter().map(|meeting| meeting.cut)
+    }
+
     /// Meetings of the destination block at this list index, and the list index of the period's first source block.
     ///
     /// `None` when that index does not fit, which no list can reach.

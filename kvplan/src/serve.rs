@@ -14,6 +14,8 @@ use std::ops::Range;
 
 use kvspec::{Group, Layer, Part, PartName, Shard, Sharding, Usage, ValidSpec, owned_units, ranks_of_unit};
 
+use serde::Serialize;
+
 use crate::schedule::{Schedule, Timeline};
 
 /// What one rank of a peer's stage and this rank exchange of one part.
@@ -32,7 +34,7 @@ pub struct Share {
 }
 
 /// Positions of a sequence that a rank holds: runs of `run` tokens, every `every`-th from number `first` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Positions {
     /// Tokens in a run.
     pub run: u64,

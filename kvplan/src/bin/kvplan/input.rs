@@ -1,9 +1,9 @@
 //! Reading specs and requests.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use kvplan::Request;
+use kvplan::{Deployment, Request};
 use kvspec::{CacheSpec, ValidSpec};
 
 use crate::output::Failure;
@@ -26,6 +26,27 @@ fn read_text(path: &Path) -> Result<String, Failure> {
 pub(crate) fn read_spec(path: &Path) -> Result<ValidSpec, Failure> {
     let spec = CacheSpec::from_json(&read_text(path)?).map_err(|error| Failure::spec(path, error))?;
     spec.validate().map_err(|error| Failure::spec(path, error))
+}
+
+/// Reads the specs of a deployment: files with one spec each, or with a JSON array of specs.
+pub(crate) fn read_deployment(paths: &[PathBuf]) -> Result<Deployment, Failure> {
+    let mut specs = Vec::new();
+    for path in paths {
+        let text = read_text(path)?;
+        if text.trim_start().starts_with('[') {
+            let mut json = serde_json::Deserializer::from_str(&text);
+            let array: Vec<CacheSpec> =
+                serde_path_to_error::deserialize(&mut json).map_err(|error| Failure::input(path, error))?;
+            json.end().map_err(|error| Failure::input(path, error))?;
+            for spec in array {
+                specs.push(spec.validate().map_err(|error| Failure::spec(path, error))?);
+            }
+        } else {
+            let spec = CacheSpec::from_json(&text).map_err(|error| Failure::spec(path, error))?;
+            specs.push(spec.validate().map_err(|error| Failure::spec(path, error))?);
+        }
+    }
+    Ok(Deployment::new(specs)?)
 }
 
 /// Reads a request.

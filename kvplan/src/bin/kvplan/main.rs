@@ -4,6 +4,8 @@
 
 mod input;
 mod output;
+mod svg;
+mod topology;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kvplan::{Descriptors, LocalPlan, Op, PairOptions, PairPlan};
 
-use crate::input::{read_request, read_spec};
+use crate::input::{read_deployment, read_request, read_spec};
 use crate::output::Failure;
 
 /// Plans KV cache transfers.
@@ -54,6 +56,30 @@ enum Command {
         limits: Limits,
         #[command(flatten)]
         form: Form,
+    },
+    /// Shows who reads from whom between two deployments, and how evenly
+    Topology {
+        /// Source deployment: files of one spec a rank, or of a JSON array of specs
+        #[arg(required = true)]
+        specs: Vec<PathBuf>,
+        /// Destination deployment, likewise
+        #[arg(long, num_args = 1.., required = true)]
+        to: Vec<PathBuf>,
+        /// Also draw it
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        #[command(flatten)]
+        limits: Limits,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Draws the rows of a spec: layers as coloured segments, padding hatched
+    Draw {
+        /// CacheSpec as JSON; - for standard input
+        spec: PathBuf,
+        /// File to write; standard output without it
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
     /// Answers a request with descriptors, as JSON
     Descriptors {
@@ -132,6 +158,22 @@ fn run(command: Command) -> Result<(), Failure> {
             let (local, remote) = (read_spec(&local)?, read_spec(&remote)?);
             let plan = PairPlan::new(&local, &remote, &limits.options(op));
             if form.json { output::pair_json(plan) } else { output::pair_text(&plan?) }
+        }
+        Command::Topology { specs, to, svg, limits, form } => {
+            let (source, destination) = (read_deployment(&specs)?, read_deployment(&to)?);
+            let flows = kvplan::flows(&source, &destination, &limits.options(Op::Read))?;
+            if let Some(path) = svg {
+                std::fs::write(&path, svg::topology(&flows)).map_err(|error| Failure::input(&path, error))?;
+            }
+            if form.json { topology::json(&flows) } else { topology::text(&flows) }
+        }
+        Command::Draw { spec, output } => {
+            let title = spec.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let picture = svg::draw(&title, &kvplan::picture::rows(&read_spec(&spec)?));
+            match output {
+                Some(path) => std::fs::write(&path, picture).map_err(|error| Failure::input(&path, error)),
+                None => output::print(picture),
+            }
         }
         Command::Descriptors { local, remote, request, limits } => {
             let (local, remote) = (read_spec(&local)?, read_spec(&remote)?);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table, presets};
-use kvplan::{Descriptor, Descriptors, LocalPlan, Op, PairError, PairPlan, RequestError, RowBroken};
+use kvplan::{DeploymentError, Descriptor, Descriptors, LocalPlan, Op, PairError, PairPlan, RequestError, RowBroken};
 use kvspec::{SpecError, ValidSpec};
 use serde::Serialize;
 use serde_json::json;
@@ -59,6 +59,12 @@ impl From<RowBroken> for Failure {
     }
 }
 
+impl From<DeploymentError> for Failure {
+    fn from(error: DeploymentError) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(_: io::Error) -> Self {
         Self::Output
@@ -79,14 +85,14 @@ pub(crate) fn exit(result: Result<(), Failure>) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     serde_json::to_writer(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(out.flush()?)
 }
 
-fn print(text: impl Display) -> Result<(), Failure> {
+pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     write!(out, "{text}")?;
     Ok(out.flush()?)
@@ -113,7 +119,7 @@ pub(crate) fn regions_json(plan: &LocalPlan) -> Result<(), Failure> {
     print_json(&json!({"schema": 1, "memory_ranges": plan.memory_ranges(), "regions": plan.regions()}))
 }
 
-fn table(header: &[&str]) -> Table {
+pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header.iter().copied());
     for column in table.column_iter_mut() {
