@@ -1316,6 +1316,85 @@ kvffi_status kvffi_local_plan_get_members(const kvffi_local_plan *plan,
 void kvffi_local_plan_free(kvffi_local_plan *plan);
 
 
+/* ---- Shares: from whom a rank reads and to whom it writes -------------------------------------------------------- */
+
+/**
+ * What one rank of a peer's stage and this rank exchange of one part. Frozen: never grows.
+ *
+ * The peer's rank holds the positions of the runs first_run, first_run + every, first_run + 2*every, ... of run_tokens
+ * tokens each; every is 1 without context parallelism, which is all positions.
+ */
+typedef struct kvffi_share {
+    /** The peer's tensor-parallel rank. */
+    uint32_t tp_rank;
+    /** The peer's pipeline stage. */
+    uint32_t pp_rank;
+    /** The part: its index in the layer, as the local spec lists it. */
+    uint32_t part;
+    /** 0. */
+    uint32_t reserved;
+    /** First of the units, of the whole model, that are exchanged. */
+    uint64_t first_unit;
+    /** Number of units. */
+    uint64_t num_units;
+    /** Tokens in a run. */
+    uint64_t run_tokens;
+    /** Number of the rank's first run. */
+    uint64_t first_run;
+    /** Ranks that the runs are dealt to. */
+    uint64_t every;
+} kvffi_share;
+
+/**
+ * Says which ranks of the peer's stage this rank reads a layer from, by rank.
+ *
+ * local: this worker's spec.
+ * remote: the spec of any rank of the peer's stage that lists the layer.
+ * layer: name of the layer; ends with a NUL. One that a side does not list or does not transfer has no sources.
+ * shares, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of shares; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_spec_get_sources(const kvffi_spec *local,
+                                    const kvffi_spec *remote,
+                                    const char *layer,
+                                    kvffi_share *shares,
+                                    size_t capacity,
+                                    size_t *out_len,
+                                    kvffi_error **out_error);
+
+/**
+ * Says which ranks of the peer's stage this rank writes a layer to, by rank.
+ *
+ * Parameters, errors and threads as for kvffi_spec_get_sources.
+ */
+kvffi_status kvffi_spec_get_targets(const kvffi_spec *local,
+                                    const kvffi_spec *remote,
+                                    const char *layer,
+                                    kvffi_share *shares,
+                                    size_t capacity,
+                                    size_t *out_len,
+                                    kvffi_error **out_error);
+
+/**
+ * Counts the destination ranks that this source rank delivers something to: the completions it must see before it may
+ * free a request's blocks.
+ *
+ * source: this worker's spec.
+ * stages, num_stages: the spec of one rank of each pipeline stage of the destination that is known so far, or of every
+ * rank where units are shared out explicitly.
+ * out_num_readers: the number; final when no stage is missing. Left alone if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_spec_count_readers(const kvffi_spec *source,
+                                      const kvffi_spec *const *stages,
+                                      size_t num_stages,
+                                      size_t *out_num_readers,
+                                      kvffi_error **out_error);
+
+
 /* ---- Pairs: a plan between this worker and one peer -------------------------------------------------------------- */
 
 /** Direction of a transfer: remote to local. Decode pulls. The default. */
@@ -1372,6 +1451,15 @@ kvffi_status kvffi_pair_new(const kvffi_spec *local,
                             const kvffi_pair_options *options,
                             kvffi_pair **out_pair,
                             kvffi_error **out_error);
+
+/**
+ * Says whether a pair exchanges nothing, whatever the request: other ranks serve everything.
+ *
+ * out_is_empty: 1 if so, otherwise 0. Left alone if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_pair_is_empty(const kvffi_pair *pair, int32_t *out_is_empty, kvffi_error **out_error);
 
 /**
  * Explains a plan: what a block costs, and for every row that is not one descriptor, why and what would mend it.

@@ -16,6 +16,7 @@
 //! | `arrangement` | `kvffi_arrangement`: where to put caches |
 //! | `tensors` | `kvffi_tensors`: a spec from an engine's tensors |
 //! | `local_plan` | `kvffi_local_plan`: memory ranges and regions of one worker |
+//! | `share` | `kvffi_share`: from whom a rank reads and to whom it writes |
 //! | `pair` | `kvffi_pair`: a plan between two workers |
 //! | `request` | `kvffi_request`, `kvffi_block_list`: which blocks to move |
 //! | `answer` | `kvffi_answer`: descriptors and ranges to zero |
@@ -46,6 +47,7 @@ mod page_attention;
 mod page_state;
 mod pair;
 mod request;
+mod share;
 mod spec;
 mod spec_builder;
 mod status;
@@ -63,6 +65,7 @@ pub use page_attention::*;
 pub use page_state::*;
 pub use pair::*;
 pub use request::*;
+pub use share::*;
 pub use spec::*;
 pub use spec_builder::*;
 pub use status::*;

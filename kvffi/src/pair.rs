@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvplan::{Op, PairOptions, PairPlan};
 
-use crate::argument::out_handle;
+use crate::argument::{out, out_handle};
 use crate::boundary::{ffi_body, ffi_value};
 use crate::error::kvffi_error;
 use crate::failure::Failure;
@@ -126,6 +126,25 @@ pub unsafe extern "C" fn kvffi_pair_new(
         let options = unsafe { pair_options(options)? };
         let plan = PairPlan::new(local, remote, &options)?;
         out_pair.set(handle::into_handle(Pair { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), plan }));
+        Ok(())
+    })
+}
+
+/// Says whether a pair exchanges nothing, whatever the request: other ranks serve everything.
+///
+/// out_is_empty: 1 if so, otherwise 0. Left alone if the call fails.
+///
+/// Threads: any number at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_pair_is_empty(
+    pair: *const kvffi_pair,
+    out_is_empty: *mut i32,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (out_is_empty, pair) = unsafe { (out(out_is_empty, "out_is_empty")?, handle::borrow(pair, "pair")?) };
+        out_is_empty.set(i32::from(pair.plan.is_empty()));
         Ok(())
     })
 }

@@ -20,6 +20,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("arrangement", "Arrangements: where to put caches"),
     ("tensors", "Tensors: a spec from the tensors that an engine has"),
     ("local_plan", "Local plans: memory ranges and regions of one worker"),
+    ("share", "Shares: from whom a rank reads and to whom it writes"),
     ("pair", "Pairs: a plan between this worker and one peer"),
     ("request", "Requests: which blocks to move"),
     ("answer", "Answers: which bytes to move"),

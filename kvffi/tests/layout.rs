@@ -69,6 +69,10 @@ const LAYOUTS: &[Layout] = layouts! {
         storage: 0, reserved: 4, offset: 8, block_len: 16, block_stride: 24, num_blocks: 32, num_members: 40
     }
     kvffi_member: 40 { layer: 0, part: 8, group: 16, reserved: 20, offset: 24, len: 32 }
+    kvffi_share: 56 {
+        tp_rank: 0, pp_rank: 4, part: 8, reserved: 12, first_unit: 16, num_units: 24, run_tokens: 32, first_run: 40,
+        every: 48
+    }
     kvffi_pair_options: 32 { struct_size: 0, op: 8, flags: 12, max_gap: 16, min_run: 24 }
 };
 

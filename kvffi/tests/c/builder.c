@@ -290,6 +290,94 @@ static void explanations(void)
     kvffi_spec_free(spec);
 }
 
+/* A GQA layer of four heads: the spec of one of so many ranks. */
+static kvffi_spec *gqa_rank(uint32_t rank, uint32_t size)
+{
+    kvffi_worker worker = KVFFI_WORKER_INIT;
+    worker.model = "m";
+    worker.tp_rank = rank;
+    worker.tp_size = size;
+    kvffi_spec_builder *builder = NULL;
+    OK(kvffi_spec_builder_new(&worker, &builder, &error));
+    kvffi_storage storage = KVFFI_STORAGE_INIT;
+    storage.base = 4096;
+    storage.len = 4096;
+    OK(kvffi_spec_builder_add_storage(builder, &storage, NULL, &error));
+    kvffi_group group = KVFFI_GROUP_INIT;
+    group.block_tokens = 4;
+    group.num_blocks = 4;
+    OK(kvffi_spec_builder_add_group(builder, &group, NULL, &error));
+    kvffi_layer layer = layer_of("l");
+    OK(kvffi_spec_builder_add_layer(builder, &layer, NULL, &error));
+    const kvffi_axis tokens = {4, 16};
+    kvffi_part part = KVFFI_PART_INIT;
+    part.name = "latent";
+    part.offset = 1024;
+    part.block_stride = 64;
+    part.tokens = &tokens;
+    part.num_tokens = 1;
+    part.content = 16;
+    OK(kvffi_spec_builder_add_part(builder, 0, &part, &error));
+    part.name = "k";
+    part.offset = 2048;
+    part.block_stride = 256;
+    part.unit_stride = 64;
+    part.sharding = KVFFI_SHARDING_STANDARD;
+    part.total_units = 4;
+    part.num_units = size < 4 ? 4 / size : 1;
+    OK(kvffi_spec_builder_add_part(builder, 0, &part, &error));
+    kvffi_spec *spec = NULL;
+    OK(kvffi_spec_builder_build(builder, &spec, &error));
+    kvffi_spec_builder_free(builder);
+    return spec;
+}
+
+/* Decode rank 1 of 2 reads latents and the heads 2 and 3 from two of four prefill ranks. */
+static void shares(void)
+{
+    kvffi_spec *decode = gqa_rank(1, 2);
+    kvffi_spec *prefill = gqa_rank(0, 4);
+    kvffi_share share[8];
+    size_t len = 99;
+    FAILS(KVFFI_ERR_BUFFER_TOO_SMALL, "shares has room for 0, 3 are needed",
+          kvffi_spec_get_sources(decode, prefill, "l", NULL, 0, &len, &error));
+    CHECK(len == 3);
+    OK(kvffi_spec_get_sources(decode, prefill, "l", share, 8, &len, &error));
+    CHECK(len == 3);
+    for (size_t i = 0; i < len; i++) {
+        CHECK(share[i].pp_rank == 0 && share[i].every == 1 && share[i].num_units == 1);
+        CHECK(share[i].part == 0 ? share[i].tp_rank == 2 : share[i].first_unit == share[i].tp_rank);
+        CHECK(share[i].tp_rank == 2 || share[i].tp_rank == 3);
+    }
+    OK(kvffi_spec_get_targets(prefill, decode, "l", share, 8, &len, &error));
+    CHECK(len >= 1 && share[0].tp_rank == 0);
+    OK(kvffi_spec_get_targets(prefill, decode, "unknown", share, 8, &len, &error));
+    CHECK(len == 0);
+    FAILS(KVFFI_ERR_NULL, "layer is NULL", kvffi_spec_get_targets(prefill, decode, NULL, share, 8, &len, &error));
+
+    const kvffi_spec *stages[] = {decode, NULL};
+    size_t num_readers = 99;
+    OK(kvffi_spec_count_readers(prefill, stages, 1, &num_readers, &error));
+    CHECK(num_readers == 1);
+    OK(kvffi_spec_count_readers(prefill, NULL, 0, &num_readers, &error));
+    CHECK(num_readers == 0);
+    FAILS(KVFFI_ERR_NULL, "stages[1] is NULL", kvffi_spec_count_readers(prefill, stages, 2, &num_readers, &error));
+
+    /* Rank 0 of the prefill worker has nothing that rank 1 of the decode worker lacks. */
+    kvffi_pair *pair = NULL;
+    int32_t is_empty = 99;
+    OK(kvffi_pair_new(decode, prefill, NULL, &pair, &error));
+    OK(kvffi_pair_is_empty(pair, &is_empty, &error));
+    CHECK(is_empty == 1);
+    kvffi_pair_free(pair);
+    OK(kvffi_pair_new(decode, decode, NULL, &pair, &error));
+    OK(kvffi_pair_is_empty(pair, &is_empty, &error));
+    CHECK(is_empty == 0);
+    kvffi_pair_free(pair);
+    kvffi_spec_free(prefill);
+    kvffi_spec_free(decode);
+}
+
 int main(void)
 {
     kvffi_spec_builder *builder = begin();
@@ -304,6 +392,7 @@ int main(void)
     kvffi_spec_free(spec);
     local_plans();
     explanations();
+    shares();
     puts("built specs equal their JSON");
     return 0;
 }
