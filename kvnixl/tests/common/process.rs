@@ -79,11 +79,27 @@ impl PeerProcess {
         (sender.to_owned(), incarnation.parse().ok(), bytes(message))
     }
 
-    /// Sends a signal to the peer.
-    pub fn signal(&self, signal: libc::c_int) {
-        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
-        // SAFETY: the child has not been waited for, so the id is its own.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    /// Stops every thread of the peer.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: the status is written to a live integer. This returns when the last thread has stopped.
+        let waited = unsafe { libc::waitpid(self.pid(), &raw mut status, libc::WUNTRACED) };
+        assert!(waited == self.pid() && libc::WIFSTOPPED(status));
+    }
+
+    /// Lets a stopped peer go on.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: the child has not been reaped, so the id is its own.
+        assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
+    }
+
+    fn pid(&self) -> libc::pid_t {
+        libc::pid_t::try_from(self.child.id()).unwrap()
     }
 
     /// Kills the peer and waits until it is gone.
