@@ -1,4 +1,6 @@
 //! Flows between two deployments: who moves what to whom, and how evenly.
+//!
+#![doc = include_str!("../docs/topologies.md")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -44,7 +44,7 @@ fn tokens(num_blocks: u64) -> Group {
 }
 
 /// 78 MLA layers of 656 B a token and 21 indexer layers of 132 B: 99 views.
-pub fn mla99(num_blocks: u64, block_outermost: bool) -> ValidSpec {
+pub(crate) fn mla99(num_blocks: u64, block_outermost: bool) -> ValidSpec {
     let pages: Vec<(u64, Kind)> =
         (0..99).map(|i| if i % 5 == 4 && i < 99 { (132, Kind::Indexer) } else { (656, Kind::Mla) }).collect();
     let row: u64 = pages.iter().map(|(content, _)| content * 64).sum();
@@ -61,7 +61,7 @@ pub fn mla99(num_blocks: u64, block_outermost: bool) -> ValidSpec {
 }
 
 /// 80 layers of 8 KV heads of 128, K and V apart, head-major, layer-outermost.
-pub fn gqa80(tp: Shard, num_blocks: u64) -> ValidSpec {
+pub(crate) fn gqa80(tp: Shard, num_blocks: u64) -> ValidSpec {
     let sharding = Sharding::Sharded { total: 8, first: None };
     let heads = u64::from(8 / tp.size).max(1);
     let page = heads * 64 * 256;
@@ -79,7 +79,7 @@ pub fn gqa80(tp: Shard, num_blocks: u64) -> ValidSpec {
 }
 
 /// 36 Mamba2 layers and 12 attention layers, each page its own region.
-pub fn hybrid48(tp: Shard, num_blocks: u64) -> ValidSpec {
+pub(crate) fn hybrid48(tp: Shard, num_blocks: u64) -> ValidSpec {
     let n = u64::from(tp.size);
     let mut at = 0;
     let mut place = |mut parts: Vec<Part>, page: u64| {
@@ -113,7 +113,7 @@ pub fn hybrid48(tp: Shard, num_blocks: u64) -> ValidSpec {
 }
 
 /// Blocks in an order in which no two neighbours of one side are neighbours of the other.
-pub fn fragmented(len: u32, num_blocks: u32) -> Request {
+pub(crate) fn fragmented(len: u32, num_blocks: u32) -> Request {
     let local = (0..len).map(|i| BlockId(i * 2 % num_blocks + u32::from(i * 2 >= num_blocks)));
     let remote = (0..len).map(|i| BlockId(num_blocks - 1 - i));
     let list = |blocks: Vec<BlockId>| vec![BlockList { group: GroupId(0), first: 0, blocks }];

@@ -42,9 +42,9 @@ fn loads(flows: &Flows) -> Table {
     table
 }
 
-/// A whole number, or one with one decimal.
+/// A whole number, or one with two decimals.
 fn number(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
 pub(crate) fn units(flow: &Flow) -> String {
