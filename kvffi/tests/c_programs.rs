@@ -1,4 +1,4 @@
-//! C programs that have only the header: they compile without a warning, run, and leave nothing behind.
+//! C and C++ programs that have only the headers: they compile without a warning, run, and leave nothing behind.
 
 mod support;
 
@@ -17,14 +17,17 @@ fn stdout(program: &Path) -> String {
 
 #[test]
 fn the_plan_example_prints_the_merged_descriptors() {
-    let dir = work_dir("plan_example");
+    let cpp = repository("examples/cpp/01_plan.cpp");
     let expected = "2 descriptors, 442368 bytes\n\
         local storage 0 + 737280 <- remote storage 0 + 147456, 294912 bytes\n\
         local storage 0 + 1327104 <- remote storage 0 + 1179648, 147456 bytes\n";
     for link in [Link::Shared, Link::Static] {
-        let program = build_c(&repository("examples/c/01_plan.c"), &dir, link);
-        assert_eq!(stdout(&program), expected, "{link:?}");
-        under_valgrind(&program);
+        for source in [&repository("examples/c/01_plan.c"), &cpp] {
+            let program =
+                build_c(source, &work_dir(&format!("plan_{link:?}_{}", source.ends_with("01_plan.cpp"))), link);
+            assert_eq!(stdout(&program), expected, "{link:?} {}", source.display());
+            under_valgrind(&program);
+        }
     }
 }
 
@@ -77,10 +80,18 @@ fn every_bad_input_gets_a_status_and_a_text() {
 }
 
 #[test]
+fn cpp_programs_may_do_without_exceptions() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cpp/results.cpp");
+    let program = build_c_with(&source, &work_dir("results"), Link::Shared, &["-fno-exceptions"]).unwrap();
+    assert_eq!(stdout(&program), "results instead of exceptions\n");
+    under_valgrind(&program);
+}
+
+#[test]
 fn examples_are_short() {
-    let folder = std::fs::read_dir(repository("examples/c")).expect("examples/c");
-    let sources: Vec<PathBuf> = folder.map(|entry| entry.expect("an entry").path()).collect();
-    assert!(!sources.is_empty());
+    let folders = ["examples/c", "examples/cpp"].map(|folder| std::fs::read_dir(repository(folder)).expect("a folder"));
+    let sources: Vec<PathBuf> = folders.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect();
+    assert!(sources.len() >= 3);
     for source in sources {
         let lines = std::fs::read_to_string(&source).expect("an example").lines().count();
         assert!(lines < 150, "{} has {lines} lines", source.display());

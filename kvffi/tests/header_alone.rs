@@ -1,4 +1,4 @@
-//! The header compiles alone, twice, in every C and C++ that engines use.
+//! The headers compile alone, twice, in every C and C++ that engines use.
 
 mod support;
 
@@ -40,4 +40,19 @@ fn the_header_compiles_alone_and_twice() {
         }
     }
     assert!(compiled >= 6);
+}
+
+#[test]
+fn the_cpp_header_compiles_alone_and_twice_with_exceptions_and_with_results() {
+    let dir = work_dir("cpp_header_alone");
+    for (name, define) in [("exceptions", ""), ("results", "#define KVFFI_RESULTS\n")] {
+        let file = dir.join(format!("{name}.cpp"));
+        let source = format!("{define}#include \"kvffi.hpp\"\n#include \"kvffi.hpp\"\nint main() {{ return 0; }}\n");
+        std::fs::write(&file, source).expect("the target folder is writable");
+        for standard in ["c++17", "c++20"] {
+            let mut command = Command::new(compiler("c++"));
+            command.arg(format!("-std={standard}")).args(WARNINGS).arg("-fsyntax-only");
+            run(command.arg("-I").arg(repository("include")).arg(&file));
+        }
+    }
 }

@@ -57,17 +57,19 @@ pub(crate) fn work_dir(test: &str) -> PathBuf {
     dir
 }
 
-/// Compiles a C program and links it with the library.
+/// Compiles a C or C++ program and links it with the library.
 pub(crate) fn build_c(source: &Path, dir: &Path, link: Link) -> PathBuf {
     build_c_with(source, dir, link, &[]).unwrap_or_else(|error| panic!("{}: {error}", source.display()))
 }
 
-/// The same with further options; what the compiler says if it fails.
+/// Compiles a C or C++ program with further options; what the compiler says if it fails.
 pub(crate) fn build_c_with(source: &Path, dir: &Path, link: Link, options: &[&str]) -> Result<PathBuf, String> {
     let name = source.file_stem().expect("a source has a name").to_string_lossy();
     let program = dir.join(format!("{name}_{link:?}").to_lowercase());
-    let mut command = Command::new(compiler("c"));
-    command.args(["-std=c11", "-g", "-pthread"]).args(WARNINGS).args(options);
+    let (language, standard) =
+        if source.extension().is_some_and(|e| e == "cpp") { ("c++", "-std=c++17") } else { ("c", "-std=c11") };
+    let mut command = Command::new(compiler(language));
+    command.args([standard, "-g", "-pthread"]).args(WARNINGS).args(options);
     command.arg("-I").arg(repository("include")).arg(source).arg("-o").arg(&program);
     match link {
         Link::Static => command.arg(library_dir().join("libkvffi.a")).args(["-lpthread", "-ldl", "-lm"]),
