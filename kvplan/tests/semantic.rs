@@ -69,7 +69,7 @@ fn is_right(transfer: &Transfer) -> Result<(), String> {
     let answers = planned.map_err(|error| error.to_string())?;
     judge_all(transfer, &answers, total_bytes(transfer) < 300_000)?;
     for (destination, (naive, answers)) in naive.iter().zip(&answers).enumerate() {
-        // Plans look at all blocks of a row together: bytes of another stride over it make it unsafe as a whole.
+        // Plans look at all blocks of a row together: bytes of others over some of them make it unsafe as a whole.
         let spec = &transfer.destinations[destination].spec;
         let crossed = Rows::of(spec).cross(spec);
         for (source, (naive, answer)) in naive.iter().zip(answers).enumerate() {

@@ -33,6 +33,7 @@ pub(super) struct Side {
     mem: Vec<MemKind>,
     shared: Vec<bool>,
     explicit: bool,
+    woven: bool,
     uneven_capacity: bool,
     padding: Dice,
 }
@@ -62,7 +63,8 @@ struct PoolChoice {
     overlay: bool,
     by_layer: bool,
     order: Vec<Ax>,
-    stranger: bool,
+    /// A group over the rows of the pool that does not move: of their stride, or of another.
+    stranger: Option<bool>,
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -125,7 +127,7 @@ impl Side {
                     overlay: dice.below(2) == 0,
                     by_layer: dice.below(2) == 1,
                     order,
-                    stranger: dice.once_in(6),
+                    stranger: dice.once_in(5).then(|| dice.below(2) == 1),
                 }
             })
             .collect();
@@ -140,6 +142,7 @@ impl Side {
             mem,
             shared: vec![false; usize::try_from(num_storages).expect("small") + 1],
             explicit: dice.once_in(6),
+            woven: dice.once_in(2),
             uneven_capacity: dice.once_in(4),
             padding: dice.clone(),
         };
@@ -289,8 +292,9 @@ impl Side {
             })
             .collect();
         let mut ends: Vec<u64> = self.mem.iter().map(|_| dice.pad()).collect();
+        let (mut starts, mut pool_ends) = (Vec::new(), Vec::new());
+        let mut members: Vec<Vec<usize>> = Vec::new();
         for (pool, choice) in self.pools.iter().enumerate() {
-            let start = ends[choice.storage];
             let mut of_groups: Vec<Vec<usize>> = Vec::new();
             for (id, &group) in groups.iter().enumerate() {
                 if self.groups[group].pool == pool {
@@ -298,32 +302,43 @@ impl Side {
                     of_groups.push((0..layers.len()).filter(|&layer| layers[layer].group == id).collect());
                 }
             }
-            if of_groups.is_empty() {
+            starts.push(ends[choice.storage]);
+            if !of_groups.is_empty() {
+                self.place_pool(choice, num_blocks[pool], &of_groups, &mut layers, &mut shapes, &mut ends, &mut dice);
+            }
+            members.push(of_groups.concat());
+            pool_ends.push(ends[choice.storage]);
+        }
+        let woven = self.weave(&members, &starts, &num_blocks, &mut layers, &mut ends);
+        for (pool, choice) in self.pools.iter().enumerate().filter(|(_, choice)| choice.stranger.is_some()) {
+            let id = GroupId(u32::try_from(group_list.len()).expect("small"));
+            let range = if woven { starts[0]..ends[choice.storage] } else { starts[pool]..pool_ends[pool] };
+            let mut own = members[pool].iter().flat_map(|&layer| &layers[layer].parts);
+            let Some(first) = own.find(|part| part.storage.index() == choice.storage).cloned() else { continue };
+            let (stride, offset) = match choice.stranger {
+                // Blocks of another stride over the rows of the pool.
+                Some(false) if woven => continue,
+                Some(false) => (1 + dice.below(12), range.start + dice.below((range.end - range.start).div_ceil(2))),
+                // Blocks of the same stride, of which block b lies over row b + 1.
+                _ => {
+                    let shift = if woven { 0 } else { dice.below(first.block_stride) };
+                    (first.block_stride, first.offset + first.block_stride + shift)
+                }
+            };
+            if offset >= range.end {
                 continue;
             }
-            self.place_pool(choice, num_blocks[pool], &of_groups, &mut layers, &mut shapes, &mut ends, &mut dice);
-            let len = ends[choice.storage] - start;
-            if choice.stranger && len >= 2 {
-                // A group of the same pool whose blocks have another stride and lie over the others' rows.
-                let stride = 1 + dice.below(len.min(12));
-                let offset = start + dice.below(len / 2);
-                let most = (ends[choice.storage] - offset - 1) / stride + 1;
-                let mut layer = scratch(
-                    format!("stranger{pool}.rank{rank}"),
-                    GroupId(u32::try_from(group_list.len()).expect("small")),
-                    1,
-                );
-                layer.parts[0].storage = StorageIndex(u32::try_from(choice.storage).expect("small"));
-                layer.parts[0].offset = offset;
-                layer.parts[0].block_stride = stride;
-                group_list.push(Group {
-                    pool: PoolId(u32::try_from(pool).expect("small")),
-                    block_tokens: 1,
-                    num_blocks: most.min(num_blocks[pool]),
-                    usage: Usage::State,
-                });
-                layers.push(layer);
-            }
+            let mut layer = scratch(format!("stranger{pool}.rank{rank}"), id, 1);
+            layer.parts[0].storage = first.storage;
+            layer.parts[0].offset = offset;
+            layer.parts[0].block_stride = stride;
+            layers.push(layer);
+            group_list.push(Group {
+                pool: PoolId(u32::try_from(pool).expect("small")),
+                block_tokens: 1,
+                num_blocks: ((range.end - offset - 1) / stride + 1).min(num_blocks[pool]),
+                usage: Usage::State,
+            });
         }
         let storages = self.mem.iter().zip(&ends).zip(&self.shared).zip(1u64..).map(|(((mem, end), shared), index)| {
             Storage { base: index << 32, len: end + 1 + dice.pad(), mem: *mem, shared: *shared }
@@ -340,6 +355,37 @@ impl Side {
             groups: group_list,
             layers,
         }
+    }
+
+    /// Puts the rows of two pools side by side into one stride, where both have rows in one storage.
+    fn weave(
+        &self,
+        members: &[Vec<usize>],
+        starts: &[u64],
+        num_blocks: &[u64],
+        layers: &mut [Layer],
+        ends: &mut [u64],
+    ) -> bool {
+        let storage = self.pools[0].storage;
+        let rows = self.pools.iter().all(|pool| pool.overlay && !pool.by_layer && pool.storage == storage);
+        let stride = |pool: usize| {
+            let parts = members[pool].iter().flat_map(|&layer| &layers[layer].parts);
+            parts.filter(|part| part.storage.index() == storage).map(|part| part.block_stride).next()
+        };
+        let (Some(first), Some(second)) = (stride(0), stride(1)) else { return false };
+        if !rows || !self.woven {
+            return false;
+        }
+        for (pool, shift) in [(0, 0), (1, first)] {
+            for &layer in &members[pool] {
+                for part in layers[layer].parts.iter_mut().filter(|part| part.storage.index() == storage) {
+                    part.offset = part.offset - starts[pool] + starts[0] + shift;
+                    part.block_stride = first + second;
+                }
+            }
+        }
+        ends[storage] = starts[0] + num_blocks[0].max(num_blocks[1]) * (first + second);
+        true
     }
 
     fn layer(&self, layer: &LayerModel, choice: &LayerChoice, groups: &[usize], tp_rank: u32, transfer: bool) -> Layer {

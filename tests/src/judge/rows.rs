@@ -70,33 +70,31 @@ impl Rows {
         Rows { families, origins }
     }
 
-    /// Where the row of block 0 begins that one unit of a part lies in.
-    #[must_use]
-    pub fn origin(&self, layer: usize, part: usize, local_unit: u64) -> Option<u64> {
-        self.origins.get(self.family(layer, part, local_unit)).copied()
-    }
-
-    /// Whether some part lies over the rows of parts with another stride: bytes that are free in one block of a row
-    /// are then not free in another.
+    /// Whether some part lies over the rows of others so that bytes which are free in one block of a row are not free
+    /// in another: it has another stride, or its blocks are shifted or end elsewhere.
     #[must_use]
     pub fn cross(&self, spec: &CacheSpec) -> bool {
         let mut claims = Vec::new();
         for (layer_index, layer) in spec.layers.iter().enumerate() {
-            let num_blocks = spec.groups[layer.group.index()].num_blocks;
+            let group = &spec.groups[layer.group.index()];
             for (part_index, part) in layer.parts.iter().enumerate() {
                 for unit in 0..part.units.count {
-                    let origin = self.origin(layer_index, part_index, unit).unwrap_or(0);
+                    let family = self.family(layer_index, part_index, unit);
+                    let origin = self.origins.get(family).copied().unwrap_or(0);
                     let start = part.offset + unit * part.units.stride;
-                    let end = start + (num_blocks - 1) * part.block_stride + unit_extent(part);
-                    let row_end = origin + num_blocks * part.block_stride;
-                    claims.push((part.storage, part.block_stride, start..end, origin..row_end));
+                    let end = start + (group.num_blocks - 1) * part.block_stride + unit_extent(part);
+                    let row_end = origin + group.num_blocks * part.block_stride;
+                    claims.push((part, group, family, start..end, origin..row_end));
                 }
             }
         }
-        claims.iter().any(|(storage, stride, bytes, _)| {
-            claims.iter().any(|(other_storage, other_stride, _, rows)| {
-                let meet = bytes.start < rows.end && rows.start < bytes.end;
-                storage == other_storage && stride != other_stride && meet
+        claims.iter().any(|(part, group, family, bytes, _)| {
+            claims.iter().any(|(other, other_group, other_family, _, rows)| {
+                let meet = part.storage == other.storage && bytes.start < rows.end && rows.start < bytes.end;
+                let beside = part.block_stride == other.block_stride
+                    && group.num_blocks == other_group.num_blocks
+                    && (rows.start..rows.start + other.block_stride).contains(&bytes.start);
+                meet && family != other_family && !beside
             })
         })
     }
