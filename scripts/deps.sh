@@ -19,7 +19,7 @@ say() { printf 'deps: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 need() { command -v "$1" >/dev/null 2>&1 || die "$1 is missing: $2"; }
-need cargo 'install Rust from https://rustup.rs or your distribution'
+need cargo 'install Rust 1.88 or newer (rustup, or your distribution)'
 need g++ 'install a C++20 compiler (Debian, Ubuntu: apt install g++)'
 need python3 'install Python 3 with venv and pip (Debian, Ubuntu: apt install python3-venv)'
 
