@@ -1,0 +1,65 @@
+//! The README: its snippets are lines of example files, its commands print what it says, its files exist.
+
+mod common;
+
+use common::{kvplan, read, repository};
+
+/// Blocks of code: language and text.
+fn blocks(text: &str) -> Vec<(&str, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push((language, body.join("\n")));
+        }
+    }
+    blocks
+}
+
+/// Lines without indentation.
+fn trimmed(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_snippet_is_part_of_a_file_that_ci_runs() {
+    let readme = read("README.md");
+    let files = ["examples/rust/02_plan.rs", "examples/rust/03_transfer.rs", "examples/c/01_plan.c"].map(read);
+    let mut found = 0;
+    for (language, snippet) in blocks(&readme) {
+        if matches!(language, "rust" | "c") {
+            assert!(files.iter().any(|file| trimmed(file).contains(&trimmed(&snippet))), "in no example:\n{snippet}");
+            found += 1;
+        }
+    }
+    assert!(found >= 2, "{found} snippets");
+}
+
+#[test]
+fn every_kvplan_command_prints_what_the_readme_shows() {
+    let mut found = 0;
+    for (language, block) in blocks(&read("README.md")) {
+        if language != "console" {
+            continue;
+        }
+        for command in block.split("$ ").skip(1) {
+            let (line, shown) = command.split_once('\n').unwrap_or((command, ""));
+            let Some(args) = line.strip_prefix("target/release/kvplan ") else { continue };
+            let printed = kvplan(&args.split_whitespace().collect::<Vec<_>>());
+            assert_eq!(trimmed(printed.trim_end()), trimmed(shown.trim_end()), "{line}");
+            found += 1;
+        }
+    }
+    assert!(found >= 2, "{found} commands");
+}
+
+#[test]
+fn every_linked_file_exists() {
+    let readme = read("README.md");
+    let links: Vec<&str> = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    assert!(links.len() >= 5);
+    for link in links.into_iter().filter(|link| !link.starts_with("http")) {
+        assert!(repository().join(link).exists(), "{link}");
+    }
+}
