@@ -56,7 +56,7 @@ impl Worker {
                 self.close()?;
                 return send(&mut channel, &Answer::Ended { peak_kib: peak_kib() });
             }
-            let answer = self.obey(command).unwrap_or_else(|error| Answer::Failed(error.to_string()));
+            let answer = self.obey(command).unwrap_or_else(|error| Answer::Failed(with_causes(&error)));
             send(&mut channel, &answer)?;
         }
         Ok(())
@@ -208,6 +208,21 @@ impl Worker {
         };
         Ok((&caches.spec, memory, Content::of_blocks(caches.num_blocks, listed, self.role as u64)))
     }
+}
+
+/// An error and what caused it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Some errors have their cause in their own words.
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// The most memory that this process has had, from Linux's process file system.
