@@ -8,6 +8,7 @@ use std::time::Duration;
 use kvplan::{MemoryRange, Side};
 use kvspec::{Fingerprint, MemKind, SpecError, StorageIndex};
 
+use crate::lease::{LeaseId, PeerId, PeerState, PushId, RequestId};
 use crate::memory::shown;
 
 /// Shorthand for this crate's results.
@@ -204,6 +205,73 @@ pub enum Error {
         max: usize,
     },
 
+    /// A request id cannot be used.
+    #[error("a request id of {len} bytes was given; 1 to {max} are allowed")]
+    RequestIdLength {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The request's blocks are held already.
+    #[error("request {request} has the lease {lease} in force; complete or abort it before holding blocks again")]
+    RequestHeld {
+        /// The request.
+        request: RequestId,
+        /// Its lease.
+        lease: LeaseId,
+    },
+
+    /// A part of a request cannot be written now, or never.
+    #[error("part {part} cannot be written to {id}: {why}")]
+    WriteRefused {
+        /// The registration.
+        id: PushId,
+        /// The part.
+        part: u32,
+        /// Why.
+        why: &'static str,
+    },
+    /// No transfer may start with a peer.
+    #[error("peer {peer} is not ready ({state:?}); ask Exchange::want what to do")]
+    PeerNotReady {
+        /// The peer.
+        peer: PeerId,
+        /// Where it stands; `None` when it is not known.
+        state: Option<PeerState>,
+    },
+    /// As much is in flight as is allowed.
+    #[error("{bytes} bytes in {descriptors} descriptors are in flight; try again when some have settled")]
+    WouldBlock {
+        /// Bytes in flight.
+        bytes: u64,
+        /// Descriptors in flight.
+        descriptors: usize,
+    },
+
+    /// A peer's message is of another version.
+    #[error("message: version {remote} at the peer and {local} here; run the same version on both sides")]
+    MessageVersion {
+        /// Our version.
+        local: u16,
+        /// The peer's.
+        remote: u16,
+    },
+    /// A peer's message is of a kind that this version does not know.
+    #[error("message: kind {kind:?} is not known to this version")]
+    MessageKind {
+        /// The beginning of its name.
+        kind: String,
+    },
+    /// A peer's message is not what this version writes.
+    #[error("message: {what} cannot be decoded")]
+    MessageMalformed {
+        /// Which part of it.
+        what: &'static str,
+        /// What the decoder says.
+        source: Option<rmp_serde::decode::Error>,
+    },
+
     /// A peer's blob is longer than any blob may be.
     #[error("peer blob: {len} bytes, at most {max} are allowed")]
     BlobTooLong {
@@ -255,7 +323,7 @@ pub enum Error {
         source: Option<rmp_serde::decode::Error>,
     },
     /// Our own description could not be encoded.
-    #[error("blob cannot be encoded")]
+    #[error("blob or message cannot be encoded")]
     BlobEncode(#[from] rmp_serde::encode::Error),
     /// The peer holds another model's caches.
     #[error("fingerprint {local:?} here and {remote:?} at the peer; both sides must run the same model the same way")]

@@ -71,6 +71,7 @@ mod batch;
 mod blob;
 mod cuda;
 mod error;
+pub mod lease;
 pub mod library;
 mod loopback;
 mod memory;

@@ -1,0 +1,148 @@
+//! Registrations that arrive in several messages.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use kvplan::BlockList;
+
+use super::identity::RequestId;
+use super::push::{PushId, Registration};
+
+/// Most registrations that have arrived in part.
+const MAX_PARTIAL: usize = 1024;
+
+/// A message of a registration.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) id: PushId,
+    pub(crate) request: RequestId,
+    pub(crate) lists: Vec<BlockList>,
+    pub(crate) deadline: Instant,
+    pub(crate) number: u32,
+    pub(crate) last: bool,
+}
+
+/// What a chunk led to.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Assembled {
+    /// More is to come.
+    Partial,
+    /// That was the last one.
+    Whole(Registration),
+    /// It does not follow what was there, or there is no room. The registration is dropped.
+    Refused,
+}
+
+/// Registrations that have arrived in part: bounded in number and blocks, and forgotten at their deadline.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    partial: BTreeMap<PushId, (Registration, u32)>,
+    num_blocks: usize,
+    max_blocks: usize,
+}
+
+impl Assembly {
+    pub(crate) fn new(max_blocks: usize) -> Self {
+        Self { partial: BTreeMap::new(), num_blocks: 0, max_blocks }
+    }
+
+    pub(crate) fn add(&mut self, chunk: Chunk) -> Assembled {
+        let Chunk { id, request, lists, deadline, number, last } = chunk;
+        let (mut whole, expected) = match self.take(&id) {
+            Some(partial) => partial,
+            None => (Registration { id, request: request.clone(), lists: Vec::new(), deadline }, 0),
+        };
+        if number != expected || whole.request != request {
+            return Assembled::Refused;
+        }
+        append(&mut whole.lists, lists);
+        if last {
+            return Assembled::Whole(whole);
+        }
+        let num_blocks = self.num_blocks.saturating_add(num_blocks(&whole));
+        if self.partial.len() >= MAX_PARTIAL || num_blocks > self.max_blocks {
+            return Assembled::Refused;
+        }
+        self.num_blocks = num_blocks;
+        self.partial.insert(whole.id.clone(), (whole, number.saturating_add(1)));
+        Assembled::Partial
+    }
+
+    /// Forgets one that is not wanted any more.
+    pub(crate) fn take(&mut self, id: &PushId) -> Option<(Registration, u32)> {
+        let partial = self.partial.remove(id)?;
+        self.num_blocks = self.num_blocks.saturating_sub(num_blocks(&partial.0));
+        Some(partial)
+    }
+
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let due = |(registration, _): &&(Registration, u32)| registration.deadline <= now;
+        let ids: Vec<PushId> = self.partial.values().filter(due).map(|(late, _)| late.id.clone()).collect();
+        for id in ids {
+            self.take(&id);
+        }
+    }
+}
+
+fn num_blocks(registration: &Registration) -> usize {
+    // A list without blocks takes room too.
+    registration.lists.iter().map(|list| list.blocks.len() + 1).sum()
+}
+
+/// Appends lists; one that goes on where the last one ended is the same list.
+fn append(lists: &mut Vec<BlockList>, more: Vec<BlockList>) {
+    for list in more {
+        match lists.last_mut() {
+            Some(last)
+                if last.group == list.group && last.first.checked_add(last.blocks.len() as u64) == Some(list.first) =>
+            {
+                last.blocks.extend(list.blocks);
+            }
+            _ => lists.push(list),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kvspec::{BlockId, GroupId};
+
+    use super::super::identity::{PeerId, ReservationId};
+    use super::*;
+
+    fn id() -> PushId {
+        PushId { reader: PeerId::new("decode", 1), reservation: ReservationId(1) }
+    }
+
+    fn chunk(number: u32, last: bool, first: u64, blocks: &[u32], deadline: Instant) -> Chunk {
+        let blocks = blocks.iter().copied().map(BlockId).collect();
+        let lists = vec![BlockList { group: GroupId(0), first, blocks }];
+        Chunk { id: id(), request: RequestId::new("r").unwrap(), lists, deadline, number, last }
+    }
+
+    #[test]
+    fn chunks_in_order_make_one_registration() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(100);
+        assert_eq!(assembly.add(chunk(0, false, 4, &[1, 2], now)), Assembled::Partial);
+        let Assembled::Whole(whole) = assembly.add(chunk(1, true, 6, &[3], now)) else { panic!("not whole") };
+        assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: 4, blocks: [1, 2, 3].map(BlockId).into() }]);
+        assert_eq!(assembly.num_blocks, 0);
+    }
+
+    #[test]
+    fn chunks_that_do_not_fit_drop_the_registration() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(5);
+        assert_eq!(assembly.add(chunk(1, true, 0, &[1], now)), Assembled::Refused);
+        assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2], now)), Assembled::Partial);
+        assert_eq!(assembly.add(chunk(2, true, 2, &[3], now)), Assembled::Refused);
+        assert_eq!(assembly.add(chunk(1, true, 2, &[3], now)), Assembled::Refused, "the beginning was dropped");
+        assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2, 3, 4, 5, 6], now)), Assembled::Refused, "too many");
+        assert_eq!(assembly.add(chunk(0, false, 0, &[1], now)), Assembled::Partial);
+        assembly.expire(now + Duration::from_secs(1));
+        assert_eq!((assembly.num_blocks, assembly.partial.len()), (0, 0));
+    }
+}

@@ -1,0 +1,391 @@
+//! Peers: whether one may be used, and when its blob is fetched again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::book::after;
+use super::identity::PeerId;
+
+/// How peers are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerOptions {
+    /// First wait before a blob is fetched again; doubles with every failure. 100 ms by default.
+    pub first_retry: Duration,
+    /// Longest such wait. 10 s by default.
+    pub max_retry: Duration,
+    /// A fetch that is not answered for so long has failed. 5 s by default.
+    pub fetch_timeout: Duration,
+    /// A peer that nothing was done with for so long is let go. 10 minutes by default.
+    pub idle_ttl: Duration,
+    /// Replaced incarnations remembered for each name, so that an old blob is known to be old. 64 by default.
+    pub max_past: usize,
+}
+
+impl Default for PeerOptions {
+    fn default() -> Self {
+        Self {
+            first_retry: Duration::from_millis(100),
+            max_retry: Duration::from_secs(10),
+            fetch_timeout: Duration::from_secs(5),
+            idle_ttl: Duration::from_secs(600),
+            max_past: 64,
+        }
+    }
+}
+
+/// Where a peer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// Its blob is to be fetched, for the first time or because the one loaded is stale.
+    Connecting,
+    /// Transfers may start.
+    Ready,
+    /// No transfer starts; it is let go, or its memory goes, when those in flight have settled.
+    Draining,
+    /// It failed or said goodbye. Its blob is fetched again when somebody wants it.
+    Lost,
+    /// Another incarnation has its name. Kept until its transfers have settled.
+    Replaced,
+}
+
+/// What somebody who wants a peer is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Use it.
+    Ready(PeerId),
+    /// Fetch its blob now.
+    Fetch,
+    /// Ask again at this time: a fetch is under way, or has failed lately.
+    Wait(Instant),
+    /// It is being let go; ask again when it is.
+    Draining,
+}
+
+/// What a blob that was loaded meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// The name was not known.
+    New,
+    /// It is the registration that is known.
+    Same,
+    /// The same process, registered again.
+    Newer,
+    /// Another process, in place of this one, which is lost.
+    Replaced(PeerId),
+    /// It is older than what is known: an earlier registration, or a process that was replaced. Do not use it.
+    Stale,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerStats {
+    /// Peers by name that are ready.
+    pub ready: usize,
+    /// Peers by name that are not.
+    pub not_ready: usize,
+    /// Fetches asked for.
+    pub fetches: u64,
+    /// Fetches that failed or were not answered.
+    pub failed_fetches: u64,
+    /// Peers that failed or left.
+    pub lost: u64,
+    /// Peers replaced by another process.
+    pub replaced: u64,
+    /// Old blobs refused.
+    pub stale: u64,
+    /// Peers let go because nothing was done with them.
+    pub idle: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Known once a blob was loaded.
+    incarnation: Option<u64>,
+    generation: u64,
+    /// The least generation that is of use, by the peer's own word.
+    told: u64,
+    state: PeerState,
+    in_flight: usize,
+    last_used: Instant,
+    /// Failures in a row.
+    failures: u32,
+    /// A fetch before this time is too early.
+    retry_at: Instant,
+    /// A fetch has been asked for and not answered.
+    fetching: bool,
+    /// Draining for good.
+    leaving: bool,
+    past: VecDeque<u64>,
+}
+
+/// Peers by name, each with the incarnation that counts.
+#[derive(Debug)]
+pub struct PeerBook {
+    options: PeerOptions,
+    peers: BTreeMap<Arc<str>, Entry>,
+    /// Replaced incarnations with transfers in flight.
+    replaced: BTreeMap<PeerId, usize>,
+    drained: Vec<PeerId>,
+    stats: PeerStats,
+}
+
+impl PeerBook {
+    /// An empty book.
+    #[must_use]
+    pub fn new(options: PeerOptions) -> Self {
+        Self {
+            options,
+            peers: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            drained: Vec::new(),
+            stats: PeerStats::default(),
+        }
+    }
+
+    /// Somebody wants to use a peer.
+    pub fn want(&mut self, name: &str, now: Instant) -> Wanted {
+        if !self.peers.contains_key(name) {
+            self.peers.insert(Arc::from(name), Entry::new(now));
+        }
+        let Some(entry) = self.peers.get_mut(name) else { return Wanted::Fetch };
+        match (entry.state, entry.incarnation) {
+            (PeerState::Ready, Some(incarnation)) => {
+                entry.last_used = now;
+                return Wanted::Ready(PeerId::new(name, incarnation));
+            }
+            (PeerState::Draining, _) => return Wanted::Draining,
+            _ => {}
+        }
+        if entry.fetching && now >= entry.retry_at {
+            // Never answered.
+            self.stats.failed_fetches += 1;
+            entry.fail_fetch(&self.options, now);
+        }
+        if now < entry.retry_at {
+            return Wanted::Wait(entry.retry_at);
+        }
+        entry.fetching = true;
+        entry.retry_at = after(now, self.options.fetch_timeout);
+        self.stats.fetches += 1;
+        Wanted::Fetch
+    }
+
+    /// A fetch failed, or its blob could not be used.
+    pub fn fetch_failed(&mut self, name: &str, now: Instant) {
+        if let Some(entry) = self.peers.get_mut(name).filter(|entry| entry.state != PeerState::Ready) {
+            self.stats.failed_fetches += 1;
+            entry.fail_fetch(&self.options, now);
+        }
+    }
+
+    /// What a blob of this peer and generation would mean.
+    #[must_use]
+    pub fn judge(&self, peer: &PeerId, generation: u64) -> Loaded {
+        let Some(entry) = self.peers.get(&peer.name) else { return Loaded::New };
+        match entry.incarnation {
+            _ if entry.past.contains(&peer.incarnation) => Loaded::Stale,
+            None => Loaded::New,
+            Some(incarnation) if incarnation != peer.incarnation => {
+                Loaded::Replaced(PeerId::new(peer.name.clone(), incarnation))
+            }
+            Some(_) if generation < entry.generation.max(entry.told) => Loaded::Stale,
+            Some(_) if generation == entry.generation => Loaded::Same,
+            Some(_) => Loaded::Newer,
+        }
+    }
+
+    /// A blob was loaded; the peer is ready unless it is stale, or is being let go.
+    pub fn loaded(&mut self, peer: &PeerId, generation: u64, now: Instant) -> Loaded {
+        let loaded = self.judge(peer, generation);
+        if loaded == Loaded::Stale {
+            self.stats.stale += 1;
+            return loaded;
+        }
+        let entry = self.peers.entry(peer.name.clone()).or_insert_with(|| Entry::new(now));
+        if let Loaded::Replaced(old) = &loaded {
+            self.stats.replaced += 1;
+            entry.past.push_back(old.incarnation);
+            if entry.past.len() > self.options.max_past {
+                entry.past.pop_front();
+            }
+            if entry.in_flight > 0 {
+                self.replaced.insert(old.clone(), entry.in_flight);
+            }
+            (entry.told, entry.leaving) = (0, false);
+        }
+        if entry.incarnation != Some(peer.incarnation) {
+            // One that was replaced and forgotten may be back.
+            entry.in_flight = self.replaced.remove(peer).unwrap_or(0);
+        }
+        entry.incarnation = Some(peer.incarnation);
+        entry.generation = generation;
+        (entry.last_used, entry.failures, entry.fetching) = (now, 0, false);
+        if !entry.leaving {
+            entry.state = PeerState::Ready;
+        }
+        loaded
+    }
+
+    /// Where a peer stands; `None` for one that is not known.
+    #[must_use]
+    pub fn state(&self, peer: &PeerId) -> Option<PeerState> {
+        match self.current(peer) {
+            Some(entry) => Some(entry.state),
+            None if self.replaced.contains_key(peer) => Some(PeerState::Replaced),
+            None => {
+                let past = |entry: &Entry| entry.past.contains(&peer.incarnation);
+                self.peers.get(&peer.name).is_some_and(past).then_some(PeerState::Replaced)
+            }
+        }
+    }
+
+    /// Counts a transfer with the peer in, if one may start.
+    pub fn started(&mut self, peer: &PeerId, now: Instant) -> bool {
+        match self.current_mut(peer) {
+            Some(entry) if entry.state == PeerState::Ready => {
+                entry.in_flight += 1;
+                entry.last_used = now;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Counts a transfer out that has settled.
+    pub fn settled(&mut self, peer: &PeerId, now: Instant) {
+        if let Some(entry) = self.current_mut(peer) {
+            entry.in_flight = entry.in_flight.saturating_sub(1);
+            entry.last_used = now;
+            self.drain(peer);
+        } else if let Some(in_flight) = self.replaced.get_mut(peer) {
+            *in_flight = in_flight.saturating_sub(1);
+            if *in_flight == 0 {
+                self.replaced.remove(peer);
+            }
+        }
+    }
+
+    /// Something with the peer failed, or it said goodbye: nothing more is started. Whether that is news.
+    pub fn lost(&mut self, peer: &PeerId, now: Instant) -> bool {
+        let retry = self.options.first_retry;
+        match self.current_mut(peer) {
+            Some(entry) if matches!(entry.state, PeerState::Ready | PeerState::Connecting) => {
+                entry.state = PeerState::Lost;
+                entry.retry_at = after(now, retry);
+                entry.fetching = false;
+                self.stats.lost += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The peer says which registration it has: when that is newer than its blob, the blob is stale.
+    pub fn told_generation(&mut self, peer: &PeerId, generation: u64, now: Instant) {
+        match self.current_mut(peer) {
+            Some(entry) if generation > entry.generation && !entry.leaving => {
+                entry.told = entry.told.max(generation);
+                entry.state = PeerState::Connecting;
+                (entry.retry_at, entry.fetching) = (now, false);
+            }
+            _ => {}
+        }
+    }
+
+    /// The peer is about to take its memory of this generation away: nothing is started until it has registered
+    /// again. When what is in flight has settled, [`take_drained`](Self::take_drained) names it.
+    pub fn withdrawn(&mut self, peer: &PeerId, generation: u64) {
+        if let Some(entry) = self.current_mut(peer).filter(|entry| generation >= entry.generation) {
+            entry.told = generation.saturating_add(1);
+            entry.state = PeerState::Draining;
+            self.drain(peer);
+        }
+    }
+
+    /// Lets a peer go when what is in flight has settled. `take_drained` names it then, and it is forgotten.
+    pub fn remove(&mut self, name: &str) {
+        let Some(entry) = self.peers.get_mut(name) else { return };
+        let Some(incarnation) = entry.incarnation else {
+            self.peers.remove(name);
+            return;
+        };
+        entry.state = PeerState::Draining;
+        entry.leaving = true;
+        self.drain(&PeerId::new(name, incarnation));
+    }
+
+    /// Lets go of peers that nothing was done with for long.
+    pub fn expire(&mut self, now: Instant) {
+        let ttl = self.options.idle_ttl;
+        let idle = |entry: &Entry| {
+            entry.in_flight == 0
+                && entry.state != PeerState::Draining
+                && now.saturating_duration_since(entry.last_used) >= ttl
+        };
+        let names: Vec<Arc<str>> =
+            self.peers.iter().filter(|(_, entry)| idle(entry)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.stats.idle += 1;
+            self.remove(&name);
+        }
+    }
+
+    /// Peers that were draining and have nothing in flight any more, since the last call.
+    pub fn take_drained(&mut self) -> Vec<PeerId> {
+        std::mem::take(&mut self.drained)
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn stats(&self) -> PeerStats {
+        let ready = self.peers.values().filter(|entry| entry.state == PeerState::Ready).count();
+        PeerStats { ready, not_ready: self.peers.len() - ready, ..self.stats }
+    }
+
+    fn current(&self, peer: &PeerId) -> Option<&Entry> {
+        self.peers.get(&peer.name).filter(|entry| entry.incarnation == Some(peer.incarnation))
+    }
+
+    fn current_mut(&mut self, peer: &PeerId) -> Option<&mut Entry> {
+        self.peers.get_mut(&peer.name).filter(|entry| entry.incarnation == Some(peer.incarnation))
+    }
+
+    fn drain(&mut self, peer: &PeerId) {
+        let Some(entry) = self.current(peer) else { return };
+        if entry.state != PeerState::Draining || entry.in_flight > 0 {
+            return;
+        }
+        if entry.leaving {
+            self.peers.remove(&peer.name);
+        }
+        self.drained.push(peer.clone());
+    }
+}
+
+impl Entry {
+    fn new(now: Instant) -> Self {
+        Self {
+            incarnation: None,
+            generation: 0,
+            told: 0,
+            state: PeerState::Connecting,
+            in_flight: 0,
+            last_used: now,
+            failures: 0,
+            retry_at: now,
+            fetching: false,
+            leaving: false,
+            past: VecDeque::new(),
+        }
+    }
+
+    fn fail_fetch(&mut self, options: &PeerOptions, now: Instant) {
+        let doubled = options.first_retry.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX));
+        self.failures = self.failures.saturating_add(1).min(31);
+        self.fetching = false;
+        self.retry_at = after(now, doubled.min(options.max_retry));
+    }
+}

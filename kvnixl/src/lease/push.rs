@@ -1,0 +1,381 @@
+//! Push at the producer: registrations from decode meet prefill requests, in either order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use kvplan::BlockList;
+
+use super::ended::Remembered;
+use super::identity::{LeaseId, PeerId, RequestId, ReservationId};
+
+/// Bounds on what decode workers may leave at a producer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PushOptions {
+    /// Most registrations that wait or are being written. 65,536 by default.
+    pub max_registrations: usize,
+    /// Most block ids in all of them. 64 Mi by default.
+    pub max_blocks: usize,
+    /// How long an outcome is remembered, so that a decode worker that missed it is told again. 10 minutes by
+    /// default.
+    pub remember: Duration,
+    /// Most outcomes remembered. 65,536 by default.
+    pub max_remembered: usize,
+}
+
+impl Default for PushOptions {
+    fn default() -> Self {
+        Self {
+            max_registrations: 1 << 16,
+            max_blocks: 1 << 26,
+            remember: Duration::from_secs(600),
+            max_remembered: 1 << 16,
+        }
+    }
+}
+
+/// A registration: whose, and which of theirs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PushId {
+    /// The decode worker.
+    pub reader: PeerId,
+    /// Its reservation.
+    pub reservation: ReservationId,
+}
+
+impl fmt::Display for PushId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.reservation, self.reader)
+    }
+}
+
+/// Where a decode worker wants a request's blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Whose it is.
+    pub id: PushId,
+    /// The request.
+    pub request: RequestId,
+    /// Destination blocks by group.
+    pub lists: Vec<BlockList>,
+    /// Until when writing may go on.
+    pub deadline: Instant,
+}
+
+impl Registration {
+    fn num_blocks(&self) -> usize {
+        self.lists.iter().map(|list| list.blocks.len()).sum()
+    }
+}
+
+/// What became of a registration that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registered {
+    /// The request has no lease yet.
+    Waits,
+    /// The request is here: write its parts as they are ready.
+    Met(LeaseId),
+    /// It is known.
+    Duplicate,
+    /// It has ended; the outcome is reported again.
+    Ended(Outcome),
+    /// There is no room ([`PushOptions`]). It ended as released, which is reported.
+    Full,
+}
+
+/// How a registration ended, once: the decode worker is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every part is in place and was good.
+    Written,
+    /// Not everything was written, and nothing lands any more.
+    Released,
+}
+
+/// A registration that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The registration.
+    pub id: PushId,
+    /// How.
+    pub outcome: Outcome,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PushStats {
+    /// Registrations accepted.
+    pub registered: u64,
+    /// Registrations that wait for their request.
+    pub waiting: usize,
+    /// Registrations that have met their request.
+    pub writing: usize,
+    /// Registrations that arrived again.
+    pub duplicates: u64,
+    /// Registrations refused for lack of room.
+    pub refused: u64,
+    /// Ended with everything written.
+    pub written: u64,
+    /// Ended without.
+    pub released: u64,
+    /// Of those, because their deadline passed.
+    pub expired: u64,
+}
+
+#[derive(Debug)]
+struct Push {
+    registration: Registration,
+    lease: Option<LeaseId>,
+    begun: BTreeSet<u32>,
+    landed: BTreeSet<u32>,
+    /// Writes that have not settled.
+    in_flight: usize,
+    /// Nothing more is begun.
+    stopping: bool,
+}
+
+/// Registrations at a producer.
+///
+/// Each ends once, as written or released. It is released only when none of its writes can land any more, and
+/// never written after it was stopped by its deadline, its lease's end, or the decode worker.
+#[derive(Debug)]
+pub struct PushBook {
+    options: PushOptions,
+    pushes: BTreeMap<PushId, Push>,
+    by_request: HashMap<RequestId, BTreeSet<PushId>>,
+    by_lease: HashMap<LeaseId, BTreeSet<PushId>>,
+    offers: HashMap<RequestId, LeaseId>,
+    due: BTreeSet<(Instant, PushId)>,
+    num_blocks: usize,
+    ended: Remembered<PushId, Outcome>,
+    resolved: Vec<Resolved>,
+    stats: PushStats,
+}
+
+impl PushBook {
+    /// An empty book.
+    #[must_use]
+    pub fn new(options: PushOptions) -> Self {
+        Self {
+            ended: Remembered::new(options.remember, options.max_remembered),
+            options,
+            pushes: BTreeMap::new(),
+            by_request: HashMap::new(),
+            by_lease: HashMap::new(),
+            offers: HashMap::new(),
+            due: BTreeSet::new(),
+            num_blocks: 0,
+            resolved: Vec::new(),
+            stats: PushStats::default(),
+        }
+    }
+
+    /// A decode worker says where it wants a request.
+    pub fn register(&mut self, registration: Registration, now: Instant) -> Registered {
+        let id = registration.id.clone();
+        if let Some(&outcome) = self.ended.get(&id) {
+            self.stats.duplicates += 1;
+            self.resolved.push(Resolved { id, outcome });
+            return Registered::Ended(outcome);
+        }
+        if self.pushes.contains_key(&id) {
+            self.stats.duplicates += 1;
+            return Registered::Duplicate;
+        }
+        let num_blocks = self.num_blocks.saturating_add(registration.num_blocks());
+        if self.pushes.len() >= self.options.max_registrations || num_blocks > self.options.max_blocks {
+            self.stats.refused += 1;
+            self.conclude(id, Outcome::Released, now);
+            return Registered::Full;
+        }
+        self.num_blocks = num_blocks;
+        self.stats.registered += 1;
+        let lease = self.offers.get(&registration.request).copied();
+        match lease {
+            Some(lease) => self.by_lease.entry(lease).or_default().insert(id.clone()),
+            None => self.by_request.entry(registration.request.clone()).or_default().insert(id.clone()),
+        };
+        self.due.insert((registration.deadline, id.clone()));
+        let push = Push {
+            registration,
+            lease,
+            begun: BTreeSet::new(),
+            landed: BTreeSet::new(),
+            in_flight: 0,
+            stopping: false,
+        };
+        self.pushes.insert(id, push);
+        lease.map_or(Registered::Waits, Registered::Met)
+    }
+
+    /// A request has a lease: registrations for it may be written. Returns those that had waited.
+    pub fn offer(&mut self, request: RequestId, lease: LeaseId) -> Vec<PushId> {
+        let met = self.by_request.remove(&request).unwrap_or_default();
+        for id in &met {
+            if let Some(push) = self.pushes.get_mut(id) {
+                push.lease = Some(lease);
+            }
+        }
+        self.offers.insert(request, lease);
+        self.by_lease.insert(lease, met.clone());
+        met.into_iter().collect()
+    }
+
+    /// A registration that has not ended, and its lease if its request is here.
+    #[must_use]
+    pub fn get(&self, id: &PushId) -> Option<(&Registration, Option<LeaseId>)> {
+        self.pushes.get(id).map(|push| (&push.registration, push.lease))
+    }
+
+    /// Registrations that write from a lease.
+    #[must_use]
+    pub fn of_lease(&self, lease: LeaseId) -> Vec<PushId> {
+        self.by_lease.get(&lease).into_iter().flatten().cloned().collect()
+    }
+
+    /// Whether a part's write may start now; if so it counts as in flight until [`landed`](Self::landed) or
+    /// [`settled`](Self::settled). A part is begun once.
+    pub fn begin(&mut self, id: &PushId, part: u32, now: Instant) -> bool {
+        self.expire(now);
+        let Some(push) = self.pushes.get_mut(id).filter(|push| !push.stopping && push.lease.is_some()) else {
+            return false;
+        };
+        let first = push.begun.insert(part);
+        push.in_flight += usize::from(first);
+        first
+    }
+
+    /// Every byte of a part is in place. Says the lease when that was the last of `num_parts` parts: ask whether it
+    /// is good, then [`finish`](Self::finish).
+    pub fn landed(&mut self, id: &PushId, part: u32, num_parts: u32, now: Instant) -> Option<LeaseId> {
+        let push = self.pushes.get_mut(id).filter(|push| push.begun.contains(&part))?;
+        if push.landed.insert(part) {
+            push.in_flight = push.in_flight.saturating_sub(1);
+        }
+        // A request that is complete from the start is one part.
+        let all = push.landed.len() as u64 == u64::from(num_parts.max(1));
+        let lease = push.lease.filter(|_| all && !push.stopping);
+        self.release_if_idle(id, now);
+        lease
+    }
+
+    /// A part's write has failed: nothing more is written.
+    pub fn failed(&mut self, id: &PushId, now: Instant) {
+        self.stop(id, now);
+    }
+
+    /// Nothing of a part that failed can land any more.
+    pub fn settled(&mut self, id: &PushId, now: Instant) {
+        if let Some(push) = self.pushes.get_mut(id) {
+            push.in_flight = push.in_flight.saturating_sub(1);
+            push.stopping = true;
+        }
+        self.release_if_idle(id, now);
+    }
+
+    /// Ends a registration whose parts have all landed: written if the lease was good at that time.
+    pub fn finish(&mut self, id: &PushId, good: bool, now: Instant) {
+        match self.pushes.get(id) {
+            Some(push) if push.in_flight == 0 => {
+                let outcome = if good && !push.stopping { Outcome::Written } else { Outcome::Released };
+                self.conclude(id.clone(), outcome, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// The decode worker no longer wants it, or has heard nothing and asks. The outcome is reported now, again, or
+    /// when what is in flight has settled. A registration that never arrived is released: nothing is written for it.
+    pub fn cancel(&mut self, id: &PushId, now: Instant) {
+        match self.ended.get(id) {
+            Some(&outcome) => self.resolved.push(Resolved { id: id.clone(), outcome }),
+            None if self.pushes.contains_key(id) => self.stop(id, now),
+            // Remembered, so that one that comes after all is not written.
+            None => self.conclude(id.clone(), Outcome::Released, now),
+        }
+    }
+
+    /// A lease has ended: nothing more is written from its blocks.
+    pub fn lease_ended(&mut self, request: &RequestId, lease: LeaseId, now: Instant) {
+        if self.offers.get(request) == Some(&lease) {
+            self.offers.remove(request);
+        }
+        for id in self.by_lease.remove(&lease).unwrap_or_default() {
+            self.stop(&id, now);
+        }
+    }
+
+    /// A decode worker's process is gone: nothing more is written to it.
+    pub fn reader_lost(&mut self, reader: &PeerId, now: Instant) {
+        let of_reader = |id: &&PushId| id.reader == *reader;
+        let lost: Vec<PushId> = self.pushes.keys().filter(of_reader).cloned().collect();
+        for id in lost {
+            self.stop(&id, now);
+        }
+    }
+
+    /// Stops registrations whose deadline has passed.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some((deadline, id)) = self.due.first().filter(|(deadline, _)| *deadline <= now).cloned() {
+            self.due.remove(&(deadline, id.clone()));
+            self.stats.expired += 1;
+            self.stop(&id, now);
+        }
+        self.ended.forget(now);
+    }
+
+    /// When [`expire`](Self::expire) has something to do next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Takes the outcomes to report since the last call.
+    pub fn take_resolved(&mut self) -> Vec<Resolved> {
+        std::mem::take(&mut self.resolved)
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn stats(&self) -> PushStats {
+        let writing = self.pushes.values().filter(|push| push.lease.is_some()).count();
+        PushStats { writing, waiting: self.pushes.len() - writing, ..self.stats }
+    }
+
+    fn stop(&mut self, id: &PushId, now: Instant) {
+        if let Some(push) = self.pushes.get_mut(id) {
+            push.stopping = true;
+        }
+        self.release_if_idle(id, now);
+    }
+
+    fn release_if_idle(&mut self, id: &PushId, now: Instant) {
+        if self.pushes.get(id).is_some_and(|push| push.stopping && push.in_flight == 0) {
+            self.conclude(id.clone(), Outcome::Released, now);
+        }
+    }
+
+    fn conclude(&mut self, id: PushId, outcome: Outcome, now: Instant) {
+        if let Some(Push { registration, lease, .. }) = self.pushes.remove(&id) {
+            self.num_blocks = self.num_blocks.saturating_sub(registration.num_blocks());
+            self.due.remove(&(registration.deadline, id.clone()));
+            if let Some(pushes) = lease.and_then(|lease| self.by_lease.get_mut(&lease)) {
+                pushes.remove(&id);
+            }
+            if let Some(pushes) = self.by_request.get_mut(&registration.request) {
+                pushes.remove(&id);
+                if pushes.is_empty() {
+                    self.by_request.remove(&registration.request);
+                }
+            }
+        }
+        match outcome {
+            Outcome::Written => self.stats.written += 1,
+            Outcome::Released => self.stats.released += 1,
+        }
+        self.ended.insert(id.clone(), outcome, now);
+        self.resolved.push(Resolved { id, outcome });
+    }
+}

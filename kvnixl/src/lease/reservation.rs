@@ -1,0 +1,278 @@
+//! Push at decode: destination blocks are held until no writer can touch them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::ManuallyDrop;
+use std::time::Instant;
+
+use super::identity::{Numbers, PeerId, RequestId, ReservationId};
+
+/// What a writer's word was worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriterAnswer {
+    /// It counted.
+    Counted,
+    /// It had been heard before.
+    Duplicate,
+    /// No such reservation is held, or this peer is no writer of it.
+    Unknown,
+}
+
+/// Why a request's blocks did not arrive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WhyFailed {
+    /// A writer will not write, or not all.
+    #[error("writer {0} released it without writing everything")]
+    Released(PeerId),
+    /// A writer's process is gone.
+    #[error("writer {0} is gone")]
+    Lost(PeerId),
+    /// Not all writers were done in time.
+    #[error("it was not written in time")]
+    Deadline,
+    /// The engine no longer wants it.
+    #[error("it was cancelled")]
+    Cancelled,
+}
+
+/// What happened to a reservation. Of `Arrived` and `Failed` there is one; blocks come once.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReservationEvent<B> {
+    /// All writers have written everything.
+    Arrived {
+        /// Which.
+        id: ReservationId,
+        /// The blocks, with the request's bytes.
+        blocks: B,
+    },
+    /// The bytes will not be right. The blocks follow as `Returned` when nobody can write them any more.
+    Failed {
+        /// Which.
+        id: ReservationId,
+        /// Why.
+        why: WhyFailed,
+    },
+    /// Blocks of a reservation that failed; nobody writes them any more.
+    Returned {
+        /// Which.
+        id: ReservationId,
+        /// The blocks, with any bytes.
+        blocks: B,
+    },
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReservationStats {
+    /// Reservations made.
+    pub reserved: u64,
+    /// In force.
+    pub live: usize,
+    /// Of those, failed and waiting for a writer that has not answered.
+    pub quarantined: usize,
+    /// Ended with everything written.
+    pub arrived: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Of those, because time ran out.
+    pub expired: u64,
+    /// Of those, blocks that could be given back.
+    pub returned: u64,
+    /// Words of writers that were heard before.
+    pub duplicates: u64,
+    /// Words about reservations that are not held, or of peers that do not write them.
+    pub unknown: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    Pending,
+    Written,
+    /// Wrote not everything, and nothing lands any more.
+    Out,
+}
+
+#[derive(Debug)]
+struct Reservation<B> {
+    request: RequestId,
+    /// Never dropped while a writer is pending.
+    blocks: ManuallyDrop<B>,
+    writers: BTreeMap<PeerId, Writer>,
+    deadline: Instant,
+    failed: bool,
+}
+
+/// A decode worker's reservations.
+///
+/// Blocks leave only when every writer has said that it wrote everything, has said that nothing of it lands any more,
+/// or is proven gone ([`writer_gone`](Self::writer_gone)). Until then a reservation that failed is in quarantine,
+/// and if the book is dropped, its blocks are forgotten and not dropped.
+#[derive(Debug)]
+pub struct ReservationBook<B> {
+    numbers: Numbers,
+    live: BTreeMap<ReservationId, Reservation<B>>,
+    due: BTreeSet<(Instant, ReservationId)>,
+    events: Vec<ReservationEvent<B>>,
+    stats: ReservationStats,
+}
+
+impl<B> ReservationBook<B> {
+    /// An empty book of the agent with this incarnation.
+    #[must_use]
+    pub fn new(incarnation: u64) -> Self {
+        Self {
+            numbers: Numbers::from_incarnation(incarnation),
+            live: BTreeMap::new(),
+            due: BTreeSet::new(),
+            events: Vec::new(),
+            stats: ReservationStats::default(),
+        }
+    }
+
+    /// Holds blocks for these writers. Without writers they have arrived at once.
+    pub fn reserve(
+        &mut self,
+        request: RequestId,
+        blocks: B,
+        writers: impl IntoIterator<Item = PeerId>,
+        deadline: Instant,
+    ) -> ReservationId {
+        let id = ReservationId(self.numbers.next());
+        let writers = writers.into_iter().map(|writer| (writer, Writer::Pending)).collect();
+        self.live
+            .insert(id, Reservation { request, blocks: ManuallyDrop::new(blocks), writers, deadline, failed: false });
+        self.due.insert((deadline, id));
+        self.stats.reserved += 1;
+        self.conclude(id);
+        id
+    }
+
+    /// A writer says that all it had to write is in place.
+    pub fn written(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
+        self.answer(id, writer, Writer::Written)
+    }
+
+    /// A writer says that it did not write everything and that nothing of it lands any more.
+    pub fn released(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
+        self.answer(id, writer, Writer::Out)
+    }
+
+    fn answer(&mut self, id: ReservationId, writer: &PeerId, word: Writer) -> WriterAnswer {
+        let Some(state) = self.live.get_mut(&id).and_then(|reservation| reservation.writers.get_mut(writer)) else {
+            self.stats.unknown += 1;
+            return WriterAnswer::Unknown;
+        };
+        if *state != Writer::Pending {
+            self.stats.duplicates += 1;
+            return WriterAnswer::Duplicate;
+        }
+        *state = word;
+        if word == Writer::Out {
+            self.fail(id, WhyFailed::Released(writer.clone()));
+        }
+        self.conclude(id);
+        WriterAnswer::Counted
+    }
+
+    /// A writer's process cannot be reached or was replaced. What it had to write has failed; the blocks stay, since
+    /// this is no proof that nothing of it lands any more.
+    pub fn writer_lost(&mut self, writer: &PeerId) {
+        for id in self.pending_of(writer) {
+            self.fail(id, WhyFailed::Lost(writer.clone()));
+        }
+    }
+
+    /// It is proven that a writer's process has ended and that nothing of it lands any more.
+    pub fn writer_gone(&mut self, writer: &PeerId) {
+        for id in self.pending_of(writer) {
+            if let Some(state) = self.live.get_mut(&id).and_then(|reservation| reservation.writers.get_mut(writer)) {
+                *state = Writer::Out;
+            }
+            self.fail(id, WhyFailed::Lost(writer.clone()));
+            self.conclude(id);
+        }
+    }
+
+    /// The engine no longer wants it. The blocks come back when the writers have answered. Whether it was held.
+    pub fn cancel(&mut self, id: ReservationId) -> bool {
+        let held = self.live.contains_key(&id);
+        self.fail(id, WhyFailed::Cancelled);
+        held
+    }
+
+    /// Fails what is due.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some(&(deadline, id)) = self.due.first().filter(|(deadline, _)| *deadline <= now) {
+            self.due.remove(&(deadline, id));
+            if self.live.get(&id).is_some_and(|reservation| !reservation.failed) {
+                self.stats.expired += 1;
+            }
+            self.fail(id, WhyFailed::Deadline);
+        }
+    }
+
+    /// When [`expire`](Self::expire) has something to do next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Reservations that failed and the writers that have not answered: whom to ask again, and what is in quarantine.
+    pub fn quarantined(&self) -> impl Iterator<Item = (ReservationId, &RequestId, impl Iterator<Item = &PeerId>)> {
+        self.live.iter().filter(|(_, reservation)| reservation.failed).map(|(id, reservation)| {
+            let pending = reservation.writers.iter().filter(|(_, state)| **state == Writer::Pending);
+            (*id, &reservation.request, pending.map(|(writer, _)| writer))
+        })
+    }
+
+    /// Whether a reservation waits for this writer.
+    #[must_use]
+    pub fn has_pending(&self, writer: &PeerId) -> bool {
+        let pending = |reservation: &Reservation<B>| reservation.writers.get(writer) == Some(&Writer::Pending);
+        self.live.values().any(pending)
+    }
+
+    /// Takes what happened since the last call.
+    pub fn take_events(&mut self) -> Vec<ReservationEvent<B>> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn stats(&self) -> ReservationStats {
+        let quarantined = self.live.values().filter(|reservation| reservation.failed).count();
+        ReservationStats { live: self.live.len(), quarantined, ..self.stats }
+    }
+
+    fn pending_of(&self, writer: &PeerId) -> Vec<ReservationId> {
+        let pending = |reservation: &Reservation<B>| reservation.writers.get(writer) == Some(&Writer::Pending);
+        self.live.iter().filter(|(_, reservation)| pending(reservation)).map(|(id, _)| *id).collect()
+    }
+
+    fn fail(&mut self, id: ReservationId, why: WhyFailed) {
+        let Some(reservation) = self.live.get_mut(&id).filter(|reservation| !reservation.failed) else { return };
+        reservation.failed = true;
+        self.stats.failed += 1;
+        tracing::debug!(request = %reservation.request, reservation = %id, %why, "reservation failed");
+        self.events.push(ReservationEvent::Failed { id, why });
+    }
+
+    /// Gives the blocks up if no writer is pending.
+    fn conclude(&mut self, id: ReservationId) {
+        let over = |reservation: &Reservation<B>| reservation.writers.values().all(|state| *state != Writer::Pending);
+        if !self.live.get(&id).is_some_and(over) {
+            return;
+        }
+        let Some(Reservation { blocks, deadline, failed, .. }) = self.live.remove(&id) else { return };
+        self.due.remove(&(deadline, id));
+        let blocks = ManuallyDrop::into_inner(blocks);
+        if failed {
+            self.stats.returned += 1;
+            self.events.push(ReservationEvent::Returned { id, blocks });
+        } else {
+            self.stats.arrived += 1;
+            self.events.push(ReservationEvent::Arrived { id, blocks });
+        }
+    }
+}
