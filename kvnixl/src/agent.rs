@@ -114,6 +114,12 @@ impl Agent {
         self.incarnation
     }
 
+    /// Counts the agent's registrations: 0 before the first.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.memory().generation
+    }
+
     /// Transfers that have not settled, whether they are in progress, failed or no longer wanted. Their blocks are
     /// in use.
     #[must_use]
@@ -202,12 +208,18 @@ impl Agent {
     /// [`Error::StaleBlob`]; [`Error::NotRegistered`]; [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL
     /// metadata that cannot be used.
     pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
+        self.connect_if(blob, |_, _, _| Ok(()))
+    }
+
+    /// As [`Agent::connect`], unless `check` refuses the peer's name, incarnation and generation.
+    pub(crate) fn connect_if(&self, blob: &[u8], check: impl FnOnce(&str, u64, u64) -> Result<()>) -> Result<Peer> {
         let fingerprint = self.registered(&self.memory())?.0.fingerprint.clone();
         let blob = blob::decode(blob, &fingerprint)?;
         let Header { agent: name, incarnation, generation, .. } = blob.header;
         if incarnation == self.incarnation {
             return Err(Error::OwnBlob { agent: self.name.clone() });
         }
+        check(&name, incarnation, generation)?;
         let transport_name = notify::transport_name(&name, incarnation);
         // Held throughout: connecting the same peer twice at once would mix up the two.
         let mut peers = self.peers();

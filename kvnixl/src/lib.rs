@@ -59,6 +59,10 @@
 //! | who posts and polls, and in which order? | `poster` |
 //! | when is a transfer failed, and when settled? | [`TransferState`] in `transfer` |
 //! | what do peers send each other? | `blob` and `docs/WIRE.md`, `notify` |
+//! | who may read or write which blocks until when? | [`lease`] |
+//! | how does an engine hold, pull and push requests? | [`Exchange`] in `exchange`, `producer`, `consumer`, `pull` |
+//! | what is the engine told? | [`Event`] in `event` |
+//! | what do producers and consumers tell each other? | `message`, `link` |
 //! | what moves the bytes? | [`Transport`]: `nixl`, `loopback` |
 //!
 //! # Not here
@@ -69,25 +73,37 @@
 mod agent;
 mod batch;
 mod blob;
+mod consumer;
 mod cuda;
 mod error;
+mod event;
+mod exchange;
 pub mod lease;
 pub mod library;
+mod link;
 mod loopback;
 mod memory;
+mod message;
 mod nixl;
 mod notify;
 mod peer;
 mod poster;
+mod producer;
+mod pull;
 mod transfer;
 mod transport;
 
 pub use agent::Agent;
 pub use batch::Limits;
 pub use blob::{MAX_BLOB_BYTES, WIRE_VERSION};
+pub use consumer::{PullPart, PullStats, PushSource};
 pub use error::{Attempt, Attempts, Error, Result};
+pub use event::{Event, PullFailed, PullId};
+pub use exchange::{Exchange, ExchangeOptions, ExchangeStats};
 pub use library::Library;
+pub use link::MessageStats;
 pub use loopback::LoopbackNetwork;
+pub use message::{MESSAGE_VERSION, Verdict};
 pub use nixl::NixlOptions;
 pub use notify::{MAX_NOTIFICATION_BYTES, Notification};
 pub use peer::Peer;

@@ -46,7 +46,8 @@ impl PeerProcess {
         peer
     }
 
-    fn ask(&mut self, command: &str) -> String {
+    /// Sends a command and waits for its answer.
+    pub fn ask(&mut self, command: &str) -> String {
         writeln!(self.input, "{command}").unwrap();
         self.answer()
     }
@@ -121,14 +122,19 @@ pub fn is_peer() -> bool {
     std::env::var_os(ROLE).is_some()
 }
 
-/// The peer's side; ends when its standard input does.
-pub fn serve() {
+/// The worker that this process is to be.
+pub fn worker() -> Worker {
     let role = std::env::var(ROLE).expect("run by another test");
     let [tcp, len, seed] = role.split(' ').map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>()[..] else {
         panic!("{ROLE}: {role}");
     };
     let via = if tcp == 1 { Via::Tcp } else { Via::Default };
-    let worker = Worker::nixl("prefill", via, usize::try_from(len).unwrap(), seed);
+    Worker::nixl("prefill", via, usize::try_from(len).unwrap(), seed)
+}
+
+/// The peer's side; ends when its standard input does.
+pub fn serve() {
+    let worker = worker();
     say(&hex(&worker.agent.export().unwrap()));
     let mut peer = None;
     let mut arrived = Vec::new();
@@ -171,14 +177,15 @@ pub fn serve() {
     }
 }
 
-fn say(answer: &str) {
+/// Answers a command, or says that the peer is there.
+pub fn say(answer: &str) {
     println!("{MARK}{answer}");
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect()
 }

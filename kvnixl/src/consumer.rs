@@ -1,0 +1,320 @@
+//! The consumer's side of an exchange: pulls, reservations, heartbeats.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+
+use kvplan::{BlockList, Descriptor, Op};
+
+use crate::error::{Error, Result};
+use crate::event::{Event, PullFailed, PullId};
+use crate::exchange::Exchange;
+use crate::lease::{LeaseId, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId, after};
+use crate::link::{Link, Sent, sum};
+use crate::message::{Message, Verdict};
+use crate::pull::{FIRST_WAIT, LONGEST_WAIT, Part, PartState, Pull};
+
+/// What to read from one producer.
+#[derive(Clone, Debug)]
+pub struct PullPart {
+    /// The producer.
+    pub peer: PeerId,
+    /// Its request.
+    pub request: RequestId,
+    /// Its lease.
+    pub lease: LeaseId,
+    /// What the plan with that peer answered.
+    pub descriptors: Vec<Descriptor>,
+}
+
+/// A producer that is to write a request, and where it finds the blocks.
+#[derive(Clone, Debug)]
+pub struct PushSource {
+    /// The producer.
+    pub peer: PeerId,
+    /// Our blocks by group, as the producer's plan wants them on its remote side.
+    pub lists: Vec<BlockList>,
+}
+
+/// Counts of pulls since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PullStats {
+    /// Pulls started.
+    pub started: u64,
+    /// Pulls that have not ended, those in quarantine included.
+    pub live: usize,
+    /// Of those, failed and not settled: their blocks are in quarantine.
+    pub quarantined: usize,
+    /// Ended with every byte confirmed.
+    pub pulled: u64,
+    /// Failed because a lease had ended.
+    pub lease_ended: u64,
+    /// Failed because time ran out.
+    pub deadline: u64,
+    /// Failed because a transfer did.
+    pub transfer: u64,
+    /// Failed because a producer could not be reached.
+    pub unreachable: u64,
+    /// No longer wanted.
+    pub cancelled: u64,
+    /// Failed, and blocks given back.
+    pub returned: u64,
+    /// Confirmations that nobody waited for: repeated, or late.
+    pub stray_confirmations: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Consumer<B> {
+    pulls: BTreeMap<PullId, Pull<B>>,
+    next_pull: u64,
+    pub(crate) reservations: ReservationBook<B>,
+    /// When writers of failed reservations are asked again.
+    asks: BTreeMap<ReservationId, (Instant, Duration)>,
+    /// Leases to keep alive though nothing reads them yet.
+    kept: BTreeSet<(PeerId, LeaseId)>,
+    stats: PullStats,
+}
+
+impl<B> Consumer<B> {
+    pub(crate) fn new(incarnation: u64) -> Self {
+        Self {
+            pulls: BTreeMap::new(),
+            next_pull: 0,
+            reservations: ReservationBook::new(incarnation),
+            asks: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            stats: PullStats::default(),
+        }
+    }
+
+    pub(crate) fn confirmed(
+        &mut self,
+        from: &PeerId,
+        request: &RequestId,
+        lease: LeaseId,
+        verdict: Verdict,
+        events: &mut Vec<Event<B>>,
+    ) {
+        let mut waiting = false;
+        for pull in self.pulls.values_mut() {
+            waiting |= pull.confirmed(from, request, lease, verdict, events);
+        }
+        self.kept.remove(&(from.clone(), lease));
+        self.stats.stray_confirmations += u64::from(!waiting);
+    }
+
+    pub(crate) fn ended(&mut self, from: &PeerId, leases: &[LeaseId], events: &mut Vec<Event<B>>) {
+        for &lease in leases {
+            self.kept.remove(&(from.clone(), lease));
+            for pull in self.pulls.values_mut() {
+                pull.lease_ended(from, lease, events);
+            }
+        }
+    }
+
+    /// Whether a reservation waits for this writer.
+    pub(crate) fn waits_for(&self, writer: &PeerId) -> bool {
+        self.reservations.has_pending(writer)
+    }
+
+    pub(crate) fn heartbeat(&mut self, link: &mut Link, now: Instant) {
+        let mut by_peer: BTreeMap<PeerId, BTreeSet<LeaseId>> = BTreeMap::new();
+        let kept = self.kept.iter().map(|(peer, lease)| (peer, *lease));
+        for (peer, lease) in self.pulls.values().flat_map(Pull::needed).chain(kept) {
+            by_peer.entry(peer.clone()).or_default().insert(lease);
+        }
+        for (peer, leases) in by_peer {
+            let leases: Vec<LeaseId> = leases.into_iter().collect();
+            for message in Message::heartbeats(&leases) {
+                link.tell(&peer, &message, now);
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, link: &mut Link, now: Instant, events: &mut Vec<Event<B>>) {
+        let mut over = Vec::new();
+        for pull in self.pulls.values_mut() {
+            if pull.advance(link, now, events) {
+                over.push(pull.id);
+            }
+        }
+        for id in over {
+            if let Some(pull) = self.pulls.remove(&id) {
+                pull.end(events);
+            }
+        }
+        self.reservations.expire(now);
+        self.ask(link, now);
+        for event in self.reservations.take_events() {
+            events.push(match event {
+                ReservationEvent::Arrived { id, blocks } => Event::Arrived { id, blocks },
+                ReservationEvent::Failed { id, why } => Event::ArrivalFailed { id, why },
+                ReservationEvent::Returned { id, blocks } => Event::ReturnedReservation { id, blocks },
+            });
+        }
+    }
+
+    /// Counts what the engine is about to be told.
+    pub(crate) fn count(&mut self, events: &[Event<B>]) {
+        for event in events {
+            let count = match event {
+                Event::Pulled { .. } => &mut self.stats.pulled,
+                Event::ReturnedPull { .. } => &mut self.stats.returned,
+                Event::PullFailed { why, .. } => match why {
+                    PullFailed::LeaseEnded { .. } => &mut self.stats.lease_ended,
+                    PullFailed::Deadline { .. } => &mut self.stats.deadline,
+                    PullFailed::Transfer { .. } => &mut self.stats.transfer,
+                    PullFailed::Unreachable(_) => &mut self.stats.unreachable,
+                    PullFailed::Cancelled => &mut self.stats.cancelled,
+                },
+                _ => continue,
+            };
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn stats(&self) -> PullStats {
+        let quarantined = self.pulls.values().filter(|pull| pull.failed).count();
+        PullStats { live: self.pulls.len(), quarantined, ..self.stats }
+    }
+
+    /// Asks writers of failed reservations what became of them, again and again.
+    fn ask(&mut self, link: &mut Link, now: Instant) {
+        let mut asks = BTreeMap::new();
+        let mut due: Vec<(ReservationId, Vec<PeerId>)> = Vec::new();
+        for (id, _, writers) in self.reservations.quarantined() {
+            let (next, wait) = self.asks.get(&id).copied().unwrap_or((now, FIRST_WAIT));
+            if now < next {
+                asks.insert(id, (next, wait));
+                continue;
+            }
+            due.push((id, writers.cloned().collect()));
+            asks.insert(id, (after(now, wait), (wait * 2).min(LONGEST_WAIT)));
+        }
+        self.asks = asks;
+        for (reservation, writers) in due {
+            for writer in writers {
+                if link.can_tell(&writer) {
+                    link.tell(&writer, &Message::Cancel { reservation }, now);
+                }
+            }
+        }
+    }
+}
+
+impl<B> Exchange<B> {
+    /// Reads a request from one or several producers into `blocks`. It ends once, see [`Event`]; it is done only when
+    /// every producer has confirmed that its lease was still good after the last byte had been read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PeerNotReady`]; [`Error::WouldBlock`] when too much is in flight: try again later. Gives the blocks
+    /// back. What [`Agent::start`](crate::Agent::start) may say comes as an event, since other parts may have been
+    /// started.
+    pub fn pull(
+        &mut self,
+        blocks: B,
+        parts: Vec<PullPart>,
+        deadline: Instant,
+        now: Instant,
+    ) -> Result<PullId, (Error, B)> {
+        let bytes = parts.iter().fold(0_u64, |bytes, part| bytes.saturating_add(sum(&part.descriptors)));
+        let descriptors = parts.iter().map(|part| part.descriptors.len()).sum();
+        let ready = parts.iter().try_for_each(|part| self.link.ready(&part.peer).map(drop));
+        if let Err(error) = ready.and_then(|()| self.link.admit(bytes, descriptors)) {
+            return Err((error, blocks));
+        }
+        let consumer = &mut self.consumer;
+        consumer.next_pull += 1;
+        consumer.stats.started += 1;
+        let id = PullId(consumer.next_pull);
+        let mut pull = Pull {
+            id,
+            blocks: ManuallyDrop::new(blocks),
+            parts: Vec::with_capacity(parts.len()),
+            deadline,
+            failed: false,
+        };
+        for PullPart { peer, request, lease, descriptors } in parts {
+            match self.link.start(&peer, Op::Read, &descriptors, deadline, now) {
+                Ok(moving) => {
+                    pull.parts.push(Part { peer, request, lease, state: PartState::Reading(moving) });
+                }
+                Err(error) => {
+                    // What was started is cancelled, and settles.
+                    pull.fail(PullFailed::Transfer { peer, source: error.into() }, &mut self.events);
+                    break;
+                }
+            }
+        }
+        consumer.pulls.insert(id, pull);
+        Ok(id)
+    }
+
+    /// Says that a pull is no longer wanted. Its blocks come back when it has settled. Whether it was in progress.
+    pub fn cancel_pull(&mut self, id: PullId) -> bool {
+        let Some(pull) = self.consumer.pulls.get_mut(&id) else { return false };
+        let running = !pull.failed;
+        pull.fail(PullFailed::Cancelled, &mut self.events);
+        running
+    }
+
+    /// Keeps a lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with the
+    /// pull's confirmation, or with [`let_go`](Self::let_go).
+    pub fn keep(&mut self, peer: PeerId, lease: LeaseId) {
+        self.consumer.kept.insert((peer, lease));
+    }
+
+    /// Sends no more heartbeats for a lease that [`keep`](Self::keep) was told of.
+    pub fn let_go(&mut self, peer: PeerId, lease: LeaseId) {
+        self.consumer.kept.remove(&(peer, lease));
+    }
+
+    /// Has a request written into `blocks` by one or several producers, each of which writes what
+    /// [`kvplan::sources`] says this rank gets from it. It ends once, see [`Event`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PeerNotReady`]; gives the blocks back.
+    pub fn reserve(
+        &mut self,
+        request: RequestId,
+        blocks: B,
+        sources: Vec<PushSource>,
+        deadline: Instant,
+        now: Instant,
+    ) -> Result<ReservationId, (Error, B)> {
+        if let Err(error) = sources.iter().try_for_each(|source| self.link.ready(&source.peer).map(drop)) {
+            return Err((error, blocks));
+        }
+        let writers = sources.iter().map(|source| source.peer.clone());
+        let id = self.consumer.reservations.reserve(request.clone(), blocks, writers, deadline);
+        let ttl = deadline.saturating_duration_since(now);
+        for PushSource { peer, lists } in sources {
+            for (message, chunk) in Message::registers(&request, id, &lists, ttl).iter().zip(0_u32..) {
+                match (self.link.tell(&peer, message, now), chunk) {
+                    (Sent::Yes, _) => continue,
+                    // It knows of nothing.
+                    (Sent::Never, 0) => drop(self.consumer.reservations.released(id, &peer)),
+                    _ => self.consumer.reservations.writer_lost(&peer),
+                }
+                break;
+            }
+        }
+        Ok(id)
+    }
+
+    /// Says that a reservation is no longer wanted. Its blocks come back when its writers have answered. Whether it
+    /// was held.
+    pub fn cancel_reservation(&mut self, id: ReservationId) -> bool {
+        self.consumer.reservations.cancel(id)
+    }
+
+    /// The book of reservations, for its [`stats`](ReservationBook::stats) and what is in
+    /// [quarantine](ReservationBook::quarantined).
+    #[must_use]
+    pub fn reservations(&self) -> &ReservationBook<B> {
+        &self.consumer.reservations
+    }
+}

@@ -1,0 +1,424 @@
+//! An exchange: leases, pulls, pushes and peers of one agent, driven by its engine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::agent::Agent;
+use crate::consumer::{Consumer, PullStats};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::lease::{
+    Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerState, PeerStats, PushId, PushOptions,
+    PushStats, ReservationStats, Wanted, after,
+};
+use crate::link::{Bounds, Link, MessageStats, Sent};
+use crate::message::Message;
+use crate::notify::Notification;
+use crate::peer::Peer;
+use crate::producer::Producer;
+
+/// How an exchange behaves.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExchangeOptions {
+    /// Leases given.
+    pub lease: LeaseOptions,
+    /// Registrations taken.
+    pub push: PushOptions,
+    /// Peers.
+    pub peer: PeerOptions,
+    /// How often leases that are needed are extended, in one message for each peer. 5 s by default: several fit into
+    /// a lease's time.
+    pub heartbeat_every: Duration,
+    /// Most bytes of transfers in flight; more would block. 16 GiB by default.
+    pub max_in_flight_bytes: u64,
+    /// Most descriptors of transfers in flight. 4 Mi by default.
+    pub max_in_flight_descriptors: usize,
+}
+
+impl Default for ExchangeOptions {
+    fn default() -> Self {
+        Self {
+            lease: LeaseOptions::default(),
+            push: PushOptions::default(),
+            peer: PeerOptions::default(),
+            heartbeat_every: Duration::from_secs(5),
+            max_in_flight_bytes: 16 << 30,
+            max_in_flight_descriptors: 1 << 22,
+        }
+    }
+}
+
+/// A snapshot of everything that is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExchangeStats {
+    /// Leases given.
+    pub leases: LeaseStats,
+    /// Registrations taken.
+    pub push: PushStats,
+    /// Pulls.
+    pub pulls: PullStats,
+    /// Reservations.
+    pub reservations: ReservationStats,
+    /// Peers.
+    pub peers: PeerStats,
+    /// Messages.
+    pub messages: MessageStats,
+    /// Messages of registrations that did not fit together.
+    pub refused_chunks: u64,
+    /// Bytes of transfers that have not settled.
+    pub in_flight_bytes: u64,
+    /// Descriptors of transfers that have not settled.
+    pub in_flight_descriptors: usize,
+}
+
+/// Leases, pulls, pushes and peers of one agent.
+///
+/// The engine calls it from one thread and polls it, often: nothing happens between polls, no callback is ever made,
+/// and only the poll takes the agent's notifications. No call blocks longer than those of [`Agent`] that it uses.
+/// `B` is the engine's type for the blocks of a request; see [`lease`](crate::lease) for who owns them when.
+///
+/// Dropped while bytes may still land in destination blocks, it forgets those blocks and does not drop them.
+#[derive(Debug)]
+pub struct Exchange<B> {
+    pub(crate) link: Link,
+    pub(crate) producer: Producer<B>,
+    pub(crate) consumer: Consumer<B>,
+    /// Not handed out yet.
+    pub(crate) events: Vec<Event<B>>,
+    heartbeat_every: Duration,
+    next_heartbeat: Option<Instant>,
+    /// Peers to let go as soon as nothing is under way with them.
+    releasing: Vec<PeerId>,
+    /// Peers that want their memory of a generation back.
+    withdrawing: BTreeMap<PeerId, u64>,
+    withdrawal: Option<Withdrawal>,
+}
+
+/// Our own memory that is about to go.
+#[derive(Debug)]
+struct Withdrawal {
+    generation: u64,
+    /// Who has not answered.
+    waiting: Vec<PeerId>,
+    /// When they are told again.
+    next: Instant,
+}
+
+/// How often peers that do not answer a withdrawal are told again.
+const WITHDRAW_AGAIN: Duration = Duration::from_millis(500);
+
+impl<B> Exchange<B> {
+    /// An exchange over an agent; the only one, since it takes all notifications.
+    #[must_use]
+    pub fn new(agent: Arc<Agent>, options: ExchangeOptions) -> Self {
+        let incarnation = agent.incarnation();
+        let bounds = Bounds { bytes: options.max_in_flight_bytes, descriptors: options.max_in_flight_descriptors };
+        Self {
+            producer: Producer::new(&options, incarnation),
+            consumer: Consumer::new(incarnation),
+            link: Link::new(agent, PeerBook::new(options.peer), bounds),
+            events: Vec::new(),
+            heartbeat_every: options.heartbeat_every,
+            next_heartbeat: None,
+            releasing: Vec::new(),
+            withdrawing: BTreeMap::new(),
+            withdrawal: None,
+        }
+    }
+
+    /// The agent.
+    #[must_use]
+    pub fn agent(&self) -> &Arc<Agent> {
+        &self.link.agent
+    }
+
+    /// What to do to use a peer by this name: take it, fetch its blob for [`connect`](Self::connect), or wait.
+    pub fn want(&mut self, name: &str, now: Instant) -> Wanted {
+        self.link.peers.want(name, now)
+    }
+
+    /// The blob that [`want`](Self::want) asked for cannot be had.
+    pub fn fetch_failed(&mut self, name: &str, now: Instant) {
+        self.link.peers.fetch_failed(name, now);
+    }
+
+    /// Connects a peer from its blob, see [`Agent::connect`]. A process that was replaced under its name is not
+    /// connected again, and a peer that was lost is reached anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`Agent::connect`]; [`Error::StaleBlob`] also for blobs of a process that was replaced, and of memory that
+    /// the peer has taken away.
+    pub fn connect(&mut self, blob: &[u8], now: Instant) -> Result<PeerId> {
+        let agent = self.link.agent.clone();
+        let (peers, connected) = (&self.link.peers, &mut self.link.connected);
+        let peer = agent.connect_if(blob, |name, incarnation, generation| {
+            let id = PeerId::new(name, incarnation);
+            if peers.judge(&id, generation) == Loaded::Stale {
+                let current = connected.values().find(|peer| peer.name() == name).map_or(0, Peer::generation);
+                return Err(Error::StaleBlob { peer: id.to_string(), stale: generation, current });
+            }
+            Ok(())
+        })?;
+        let id = PeerId::new(peer.name(), peer.incarnation());
+        let peer = self.reach_anew(peer, &id, blob)?;
+        let loaded = self.link.peers.loaded(&id, peer.generation(), now);
+        self.link.connected.insert(id.clone(), peer);
+        self.releasing.retain(|releasing| *releasing != id);
+        if let Loaded::Replaced(old) = loaded {
+            self.link.connected.remove(&old);
+            self.withdrawing.remove(&old);
+            self.not_there(&old, now);
+            self.consumer.reservations.writer_lost(&old);
+            self.events.push(Event::PeerReplaced { old, new: id.clone() });
+        }
+        Ok(id)
+    }
+
+    /// A peer that was lost is the same to the agent, whose way to it may be broken for good.
+    fn reach_anew(&self, peer: Peer, id: &PeerId, blob: &[u8]) -> Result<Peer> {
+        if self.link.peers.state(id) != Some(PeerState::Lost) || peer.unsettled() > 0 {
+            return Ok(peer);
+        }
+        self.link.agent.disconnect(&peer)?;
+        self.link.agent.connect(blob)
+    }
+
+    /// A connected peer, to plan against its layout.
+    #[must_use]
+    pub fn peer(&self, peer: &PeerId) -> Option<&Peer> {
+        self.link.connected.get(peer)
+    }
+
+    /// Lets a peer go when nothing is under way with it; [`Event::PeerReleased`] says when.
+    pub fn release_peer(&mut self, name: &str) {
+        self.link.peers.remove(name);
+    }
+
+    /// Says that a peer's process has ended and that nothing of it can land any more, for example because its host's
+    /// agent has seen it exit and longer has passed than its last bytes may have been on their way. Blocks that
+    /// waited for it come back. Being replaced, or not reachable, is no such proof.
+    pub fn peer_is_gone(&mut self, peer: &PeerId, now: Instant) {
+        self.not_there(peer, now);
+        self.link.lose(peer, now);
+        self.consumer.reservations.writer_gone(peer);
+    }
+
+    /// A peer's process has ended: it neither reads nor asks any more.
+    fn not_there(&mut self, peer: &PeerId, now: Instant) {
+        self.producer.leases.reader_lost(peer, now);
+        self.producer.push.reader_lost(peer, now);
+        if let Some(withdrawal) = &mut self.withdrawal {
+            withdrawal.waiting.retain(|waiting| waiting != peer);
+        }
+    }
+
+    /// Tells connected peers that this agent's memory is about to go, and waits until nothing of them touches it:
+    /// [`Event::Withdrawn`]. Peers that got the blob and were never connected are not known and not waited for.
+    pub fn withdraw(&mut self, now: Instant) {
+        let waiting = self.link.connected.keys().cloned().collect();
+        self.withdrawal = Some(Withdrawal { generation: self.link.agent.generation(), waiting, next: now });
+    }
+
+    /// Peers that have not answered a withdrawal.
+    #[must_use]
+    pub fn withdrawal_waits_for(&self) -> &[PeerId] {
+        self.withdrawal.as_ref().map_or(&[], |withdrawal| &withdrawal.waiting)
+    }
+
+    /// Tells connected peers that this agent has registered memory anew, so that they fetch its blob.
+    pub fn registered(&mut self, now: Instant) {
+        self.withdrawal = None;
+        let generation = self.link.agent.generation();
+        self.tell_all(&Message::Registered { generation }, now);
+    }
+
+    /// Says goodbye to connected peers: they need not wait for anything of this agent. The last call before
+    /// [`Agent::shutdown`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while a write has not settled.
+    pub fn goodbye(&mut self, now: Instant) -> Result<()> {
+        match self.producer.num_writes() {
+            0 => {
+                self.tell_all(&Message::Goodbye, now);
+                Ok(())
+            }
+            transfers => Err(Error::InUse { what: format!("agent {}", self.link.agent.name()), transfers }),
+        }
+    }
+
+    fn tell_all(&mut self, message: &Message, now: Instant) {
+        let peers: Vec<PeerId> = self.link.connected.keys().cloned().collect();
+        for peer in peers {
+            self.link.tell(&peer, message, now);
+        }
+    }
+
+    /// Takes notifications, moves everything on, and returns what has happened.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Nixl`] when notifications cannot be taken; nothing is lost by it.
+    pub fn poll(&mut self, now: Instant) -> Result<Vec<Event<B>>> {
+        let agent = self.link.agent.clone();
+        for notification in agent.notifications()? {
+            self.take(notification, now);
+        }
+        if self.next_heartbeat.is_none_or(|next| now >= next) {
+            self.next_heartbeat = Some(after(now, self.heartbeat_every));
+            self.consumer.heartbeat(&mut self.link, now);
+            self.producer.extend(now);
+        }
+        self.producer.poll(&mut self.link, now, &mut self.events);
+        self.consumer.poll(&mut self.link, now, &mut self.events);
+        self.poll_peers(now);
+        let events = std::mem::take(&mut self.events);
+        self.consumer.count(&events);
+        Ok(events)
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn stats(&self) -> ExchangeStats {
+        let Bounds { bytes, descriptors } = self.link.in_flight();
+        ExchangeStats {
+            leases: self.producer.leases.stats(),
+            push: self.producer.push.stats(),
+            pulls: self.consumer.stats(),
+            reservations: self.consumer.reservations.stats(),
+            peers: self.link.peers.stats(),
+            messages: self.link.stats,
+            refused_chunks: self.producer.refused_chunks,
+            in_flight_bytes: bytes,
+            in_flight_descriptors: descriptors,
+        }
+    }
+
+    fn take(&mut self, notification: Notification, now: Instant) {
+        let stats = &mut self.link.stats;
+        let message = match Message::decode(&notification.message) {
+            Ok(Some(message)) => message,
+            Ok(None) => return self.events.push(Event::Notification(notification)),
+            Err(error) => {
+                let count = match error {
+                    Error::MessageVersion { .. } | Error::MessageKind { .. } => &mut stats.unsupported,
+                    _ => &mut stats.malformed,
+                };
+                *count += 1;
+                tracing::warn!(sender = %notification.sender, %error, "message dropped");
+                return;
+            }
+        };
+        let Some(incarnation) = notification.incarnation else {
+            stats.anonymous += 1;
+            return;
+        };
+        stats.received += 1;
+        self.handle(&PeerId::new(notification.sender, incarnation), message, now);
+    }
+
+    fn handle(&mut self, from: &PeerId, message: Message, now: Instant) {
+        let Self { link, producer, consumer, events, .. } = self;
+        match message {
+            Message::Completed { request, lease } => producer.completed(link, from, request, lease, now),
+            Message::Heartbeat { leases } => producer.heartbeat(link, from, &leases, now),
+            Message::Register { request, reservation, lists, ttl, chunk: number, last } => {
+                let id = PushId { reader: from.clone(), reservation };
+                let chunk = Chunk { id, request, lists, deadline: after(now, ttl), number, last };
+                producer.register(chunk, now, events);
+            }
+            Message::Cancel { reservation } => {
+                producer.cancel(&PushId { reader: from.clone(), reservation }, now);
+            }
+            Message::Confirmed { request, lease, verdict } => {
+                consumer.confirmed(from, &request, lease, verdict, events);
+            }
+            Message::Ended { leases } => consumer.ended(from, &leases, events),
+            Message::Written { reservation } => drop(consumer.reservations.written(reservation, from)),
+            Message::Released { reservation } => drop(consumer.reservations.released(reservation, from)),
+            Message::Withdraw { generation } => {
+                link.peers.withdrawn(from, generation);
+                self.withdrawing.insert(from.clone(), generation);
+                events.push(Event::PeerStale(from.clone()));
+            }
+            Message::Drained { generation } => match &mut self.withdrawal {
+                Some(withdrawal) if withdrawal.generation <= generation => {
+                    withdrawal.waiting.retain(|waiting| waiting != from);
+                }
+                _ => {}
+            },
+            Message::Registered { generation } => {
+                link.peers.told_generation(from, generation, now);
+                events.push(Event::PeerStale(from.clone()));
+            }
+            Message::Goodbye => self.peer_is_gone(from, now),
+        }
+    }
+
+    fn poll_peers(&mut self, now: Instant) {
+        self.link.peers.expire(now);
+        for peer in self.link.peers.take_drained() {
+            // What drains because its memory goes is answered below; the others are let go.
+            if self.link.peers.state(&peer).is_none() {
+                self.releasing.push(peer);
+            }
+        }
+        self.events.extend(self.link.lost.drain(..).map(Event::PeerLost));
+        self.let_go_of_peers();
+        self.answer_withdrawals(now);
+        self.follow_withdrawal(now);
+    }
+
+    fn let_go_of_peers(&mut self) {
+        let Self { link, consumer, events, releasing, .. } = self;
+        releasing.retain(|id| {
+            let Some(peer) = link.connected.get(id) else { return false };
+            if peer.unsettled() > 0 || consumer.waits_for(id) {
+                return true;
+            }
+            match link.agent.disconnect(peer) {
+                Err(Error::InUse { .. }) => return true,
+                Err(error) => tracing::debug!(peer = %id, %error, "peer was not connected"),
+                Ok(()) => {}
+            }
+            link.connected.remove(id);
+            events.push(Event::PeerReleased(id.clone()));
+            false
+        });
+    }
+
+    /// Tells peers whose memory nothing of ours touches any more.
+    fn answer_withdrawals(&mut self, now: Instant) {
+        let idle = |id: &PeerId| self.link.connected.get(id).is_none_or(|peer| peer.unsettled() == 0);
+        let answers: Vec<(PeerId, u64)> = self
+            .withdrawing
+            .iter()
+            .filter(|(id, _)| idle(id))
+            .map(|(id, generation)| (id.clone(), *generation))
+            .collect();
+        for (id, generation) in answers {
+            if self.link.tell(&id, &Message::Drained { generation }, now) != Sent::Failed {
+                self.withdrawing.remove(&id);
+            }
+        }
+    }
+
+    fn follow_withdrawal(&mut self, now: Instant) {
+        let Some(withdrawal) = &mut self.withdrawal else { return };
+        if withdrawal.waiting.is_empty() {
+            self.withdrawal = None;
+            self.events.push(Event::Withdrawn);
+        } else if now >= withdrawal.next {
+            withdrawal.next = after(now, WITHDRAW_AGAIN);
+            let (generation, waiting) = (withdrawal.generation, withdrawal.waiting.clone());
+            for peer in waiting {
+                self.link.tell(&peer, &Message::Withdraw { generation }, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The producer's side of an exchange: leases, and writes to decode workers.
+
+use std::time::Instant;
+
+use kvplan::{Descriptor, Op};
+
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::exchange::{Exchange, ExchangeOptions};
+use crate::lease::{
+    Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Registered,
+    RequestId,
+};
+use crate::link::{Link, Moving, sum};
+use crate::message::{Message, Verdict};
+use crate::transfer::TransferState;
+
+/// A write of a part that has not settled.
+#[derive(Debug)]
+struct Write {
+    id: PushId,
+    part: u32,
+    moving: Moving,
+    failed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Producer<B> {
+    pub(crate) leases: LeaseBook<B>,
+    pub(crate) push: PushBook,
+    assembly: Assembly,
+    writes: Vec<Write>,
+    pub(crate) refused_chunks: u64,
+}
+
+impl<B> Producer<B> {
+    pub(crate) fn new(options: &ExchangeOptions, incarnation: u64) -> Self {
+        Self {
+            leases: LeaseBook::new(options.lease.clone(), incarnation),
+            push: PushBook::new(options.push.clone()),
+            assembly: Assembly::new(options.push.max_blocks),
+            writes: Vec::new(),
+            refused_chunks: 0,
+        }
+    }
+
+    /// Number of writes that have not settled.
+    pub(crate) fn num_writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    pub(crate) fn completed(
+        &mut self,
+        link: &mut Link,
+        from: &PeerId,
+        request: RequestId,
+        lease: LeaseId,
+        now: Instant,
+    ) {
+        let verdict = match self.leases.complete(&request, lease, from, now) {
+            completion if completion.is_good() => Verdict::Good,
+            Completion::Premature => Verdict::Premature,
+            Completion::Late(_) => Verdict::Ended,
+            _ => Verdict::Unknown,
+        };
+        link.tell(from, &Message::Confirmed { request, lease, verdict }, now);
+    }
+
+    pub(crate) fn heartbeat(&mut self, link: &mut Link, from: &PeerId, leases: &[LeaseId], now: Instant) {
+        let ended = self.leases.heartbeat(from, leases, now);
+        if !ended.is_empty() {
+            link.tell(from, &Message::Ended { leases: ended }, now);
+        }
+    }
+
+    pub(crate) fn register(&mut self, chunk: Chunk, now: Instant, events: &mut Vec<Event<B>>) {
+        let id = chunk.id.clone();
+        let registration = match self.assembly.add(chunk) {
+            Assembled::Partial => return,
+            Assembled::Whole(registration) => registration,
+            Assembled::Refused => {
+                self.refused_chunks += 1;
+                // Released, and told so: nothing is written for it.
+                return self.push.cancel(&id, now);
+            }
+        };
+        if let Registered::Met(_) = self.push.register(registration, now) {
+            self.met(id, now, events);
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, id: &PushId, now: Instant) {
+        self.assembly.take(id);
+        self.push.cancel(id, now);
+        for write in self.writes.iter().filter(|write| write.id == *id) {
+            write.moving.cancel();
+        }
+    }
+
+    fn met(&mut self, id: PushId, now: Instant, events: &mut Vec<Event<B>>) {
+        let Some((registration, Some(lease))) = self.push.get(&id) else { return };
+        let (request, lists) = (registration.request.clone(), registration.lists.clone());
+        self.leases.heartbeat(&id.reader, &[lease], now);
+        events.push(Event::Push { id, request, lease, lists });
+    }
+
+    /// Writes are a sign of life of the decode workers that they go to.
+    pub(crate) fn extend(&mut self, now: Instant) {
+        for write in &self.writes {
+            if let Some((_, Some(lease))) = self.push.get(&write.id) {
+                self.leases.heartbeat(&write.id.reader, &[lease], now);
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, link: &mut Link, now: Instant, events: &mut Vec<Event<B>>) {
+        self.look_at_writes(link, now, events);
+        self.leases.expire(now);
+        self.assembly.expire(now);
+        self.push.expire(now);
+        for freed in self.leases.take_freed() {
+            let stopped = self.push.of_lease(freed.lease);
+            self.push.lease_ended(&freed.request, freed.lease, now);
+            for write in self.writes.iter().filter(|write| stopped.contains(&write.id)) {
+                write.moving.cancel();
+            }
+            events.push(Event::Freed(freed));
+        }
+        for resolved in self.push.take_resolved() {
+            let reservation = resolved.id.reservation;
+            let message = match resolved.outcome {
+                Outcome::Written => Message::Written { reservation },
+                Outcome::Released => Message::Released { reservation },
+            };
+            link.tell(&resolved.id.reader, &message, now);
+        }
+    }
+
+    fn look_at_writes(&mut self, link: &mut Link, now: Instant, events: &mut Vec<Event<B>>) {
+        let (push, leases) = (&mut self.push, &mut self.leases);
+        self.writes.retain_mut(|write| {
+            let Write { id, part, moving, failed } = write;
+            match link.look(moving, now) {
+                TransferState::InProgress => return true,
+                TransferState::Done => {
+                    let lease = push.get(id).and_then(|(_, lease)| lease);
+                    let num_parts = lease.and_then(|lease| leases.num_parts(lease)).unwrap_or(1);
+                    let request = push.get(id).map(|(registration, _)| registration.request.clone());
+                    if let (Some(lease), Some(request)) = (push.landed(id, *part, num_parts, now), request) {
+                        // Before blocks that this frees are given back: the lease was good until now.
+                        let good = leases.complete(&request, lease, &id.reader, now).is_good();
+                        push.finish(id, good, now);
+                    }
+                }
+                TransferState::Failed { cause, settled } => {
+                    if !std::mem::replace(failed, true) {
+                        push.failed(id, now);
+                        events.push(Event::WriteFailed { id: id.clone(), part: *part, cause });
+                    }
+                    if settled {
+                        push.settled(id, now);
+                    }
+                }
+            }
+            !moving.is_settled()
+        });
+    }
+}
+
+impl<B> Exchange<B> {
+    /// Holds a request's blocks under a lease until `readers` readers have completed, see [`LeaseBook::hold`]. Give
+    /// readers the request, the lease, and this agent's name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RequestHeld`]; gives the blocks back.
+    pub fn hold(
+        &mut self,
+        request: RequestId,
+        blocks: B,
+        readers: Option<usize>,
+        num_parts: u32,
+        now: Instant,
+    ) -> Result<LeaseId, (Error, B)> {
+        let lease = self.producer.leases.hold(request.clone(), blocks, readers, num_parts, now)?;
+        // One that nobody reads has ended already.
+        if self.producer.leases.is_good(lease, now) {
+            for id in self.producer.push.offer(request, lease) {
+                self.producer.met(id, now, &mut self.events);
+            }
+        }
+        Ok(lease)
+    }
+
+    /// Sets the number of readers of a lease, see [`LeaseBook::set_readers`].
+    pub fn set_readers(&mut self, lease: LeaseId, readers: usize, now: Instant) -> bool {
+        self.producer.leases.set_readers(lease, readers, now)
+    }
+
+    /// Says that a part of a request is computed, and returns the registrations to write it to.
+    pub fn ready(&mut self, lease: LeaseId, part: u32, now: Instant) -> Vec<PushId> {
+        match self.producer.leases.ready(lease, part, now) {
+            true => self.producer.push.of_lease(lease),
+            false => Vec::new(),
+        }
+    }
+
+    /// Ends a lease at once; whether it was in force. Its blocks come with the next poll.
+    pub fn abort(&mut self, lease: LeaseId, now: Instant) -> bool {
+        self.producer.leases.abort(lease, now)
+    }
+
+    /// Writes a part of a request to a decode worker. `part` is 0 for a request without parts. The descriptors are
+    /// those of the plan with that peer for the registration's lists, and for this part's layers. When all parts have
+    /// landed and the lease is still good, the decode worker is told.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WriteRefused`] when the registration has ended or is not known, or the part is not ready or was
+    /// written before; [`Error::WouldBlock`] when too much is in flight: try again later; [`Error::PeerNotReady`].
+    /// With what [`Agent::start`](crate::Agent::start) may say, the registration has ended, and the decode worker is
+    /// told.
+    pub fn write(&mut self, id: &PushId, part: u32, descriptors: &[Descriptor], now: Instant) -> Result<()> {
+        let Producer { leases, push, writes, .. } = &mut self.producer;
+        let refused = |why| Error::WriteRefused { id: id.clone(), part, why };
+        let Some((registration, Some(lease))) = push.get(id) else {
+            return Err(refused("it is not known, has ended, or its request has no lease"));
+        };
+        let deadline = registration.deadline;
+        if !leases.is_good(lease, now) {
+            return Err(refused("its lease has ended"));
+        }
+        if !leases.is_ready(lease, part) {
+            return Err(refused("the part is not ready"));
+        }
+        self.link.ready(&id.reader)?;
+        self.link.admit(sum(descriptors), descriptors.len())?;
+        if !push.begin(id, part, now) {
+            return Err(refused("the part was written before, or the registration is ending"));
+        }
+        match self.link.start(&id.reader, Op::Write, descriptors, deadline, now) {
+            Ok(moving) => {
+                writes.push(Write { id: id.clone(), part, moving, failed: false });
+                Ok(())
+            }
+            Err(error) => {
+                push.failed(id, now);
+                push.settled(id, now);
+                Err(error)
+            }
+        }
+    }
+
+    /// The book of leases, for its [`stats`](LeaseBook::stats).
+    #[must_use]
+    pub fn leases(&self) -> &LeaseBook<B> {
+        &self.producer.leases
+    }
+}
