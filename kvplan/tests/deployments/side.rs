@@ -118,7 +118,7 @@ impl Side {
         }
         let num_storages = 1 + dice.below(2);
         let mem = (0..=num_storages).map(|_| if dice.once_in(3) { MemKind::Dram } else { MemKind::Vram(0) }).collect();
-        let pools = (0..2)
+        let mut pools: Vec<PoolChoice> = (0..2)
             .map(|_| {
                 let mut order = vec![Ax::Layer, Ax::Part, Ax::Unit, Ax::Token(0), Ax::Token(1)];
                 dice.shuffle(&mut order);
@@ -131,6 +131,13 @@ impl Side {
                 }
             })
             .collect();
+        let woven = dice.once_in(4);
+        if woven {
+            pools[1].storage = pools[0].storage;
+            for pool in &mut pools {
+                (pool.overlay, pool.by_layer) = (true, false);
+            }
+        }
         let mut side = Side {
             tp: u32::try_from(tp).expect("small"),
             pp: u32::try_from(used.len()).expect("small"),
@@ -142,7 +149,7 @@ impl Side {
             mem,
             shared: vec![false; usize::try_from(num_storages).expect("small") + 1],
             explicit: dice.once_in(6),
-            woven: dice.once_in(2),
+            woven,
             uneven_capacity: dice.once_in(4),
             padding: dice.clone(),
         };
