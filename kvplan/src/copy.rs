@@ -1,6 +1,6 @@
 //! The strided-copy algebra: one small data type that every plan is made of.
 //!
-//! A [`Copy`] says that for every index of a loop nest, `run` bytes on one side correspond to `run` bytes on the
+//! A [`Copy`](struct@Copy) says that for every index of a loop nest, `run` bytes on one side correspond to `run` bytes on the
 //! other. Whole rows, per-layer pages, head slices, interleaved K and V, token ranges and SSM sub-projections are
 //! not cases here: they are what the normal form looks like for different numbers. Two rewrites reach it, and both
 //! keep the set of byte pairs as it is: a loop whose strides equal the run becomes a longer run, or two loops that
@@ -13,7 +13,7 @@ use kvspec::StorageIndex;
 
 use crate::rows::PartRef;
 
-/// One loop of a [`Copy`]: `count` steps, each so many bytes apart on either side.
+/// One loop of a [`Copy`](struct@Copy): `count` steps, each so many bytes apart on either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Loop {
     /// Steps; above 1 in normal form.
