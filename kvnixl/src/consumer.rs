@@ -93,13 +93,12 @@ impl<B> Consumer<B> {
         from: &PeerId,
         request: &RequestId,
         lease: LeaseId,
+        pull: PullId,
         verdict: Verdict,
         events: &mut Vec<Event<B>>,
     ) {
-        let mut waiting = false;
-        for pull in self.pulls.values_mut() {
-            waiting |= pull.confirmed(from, request, lease, verdict, events);
-        }
+        let pull = self.pulls.get_mut(&pull);
+        let waiting = pull.is_some_and(|pull| pull.confirmed(from, request, lease, verdict, events));
         self.kept.remove(&(from.clone(), lease));
         self.stats.stray_confirmations += u64::from(!waiting);
     }
@@ -113,9 +112,10 @@ impl<B> Consumer<B> {
         }
     }
 
-    /// Whether a reservation waits for this writer.
-    pub(crate) fn waits_for(&self, writer: &PeerId) -> bool {
-        self.reservations.has_pending(writer)
+    /// Whether a pull or a reservation waits for this peer's word.
+    pub(crate) fn waits_for(&self, peer: &PeerId) -> bool {
+        self.reservations.has_pending(peer)
+            || self.pulls.values().flat_map(Pull::needed).any(|(needed, _)| needed == peer)
     }
 
     pub(crate) fn heartbeat(&mut self, link: &mut Link, now: Instant) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::agent::Agent;
 use crate::consumer::{Consumer, PullStats};
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, PullId};
 use crate::lease::{
     Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerState, PeerStats, PushId, PushOptions,
     PushStats, ReservationStats, Wanted, after,
@@ -319,13 +319,17 @@ impl<B> Exchange<B> {
             return;
         };
         stats.received += 1;
-        self.handle(&PeerId::new(notification.sender, incarnation), message, now);
+        let from = PeerId::new(notification.sender, incarnation);
+        self.link.peers.used(&from, now);
+        self.handle(&from, message, now);
     }
 
     fn handle(&mut self, from: &PeerId, message: Message, now: Instant) {
         let Self { link, producer, consumer, events, .. } = self;
         match message {
-            Message::Completed { request, lease } => producer.completed(link, from, request, lease, now),
+            Message::Completed { request, lease, reading } => {
+                producer.completed(link, from, request, lease, reading, now);
+            }
             Message::Heartbeat { leases } => producer.heartbeat(link, from, &leases, now),
             Message::Register { request, reservation, lists, ttl, chunk: number, last } => {
                 let id = PushId { reader: from.clone(), reservation };
@@ -335,8 +339,8 @@ impl<B> Exchange<B> {
             Message::Cancel { reservation } => {
                 producer.cancel(&PushId { reader: from.clone(), reservation }, now);
             }
-            Message::Confirmed { request, lease, verdict } => {
-                consumer.confirmed(from, &request, lease, verdict, events);
+            Message::Confirmed { request, lease, reading, verdict } => {
+                consumer.confirmed(from, &request, lease, PullId(reading), verdict, events);
             }
             Message::Ended { leases } => consumer.ended(from, &leases, events),
             Message::Written { reservation } => drop(consumer.reservations.written(reservation, from)),
@@ -375,10 +379,10 @@ impl<B> Exchange<B> {
     }
 
     fn let_go_of_peers(&mut self) {
-        let Self { link, consumer, events, releasing, .. } = self;
+        let Self { link, producer, consumer, events, releasing, .. } = self;
         releasing.retain(|id| {
             let Some(peer) = link.connected.get(id) else { return false };
-            if peer.unsettled() > 0 || consumer.waits_for(id) {
+            if peer.unsettled() > 0 || consumer.waits_for(id) || producer.push.has_any_of(id) {
                 return true;
             }
             match link.agent.disconnect(peer) {

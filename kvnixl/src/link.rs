@@ -122,6 +122,7 @@ impl Link {
         match sent {
             Ok(()) => {
                 self.stats.sent += 1;
+                self.peers.used(to, now);
                 Sent::Yes
             }
             Err(error) => {

@@ -24,6 +24,7 @@ struct Network {
     nodes: Mutex<BTreeMap<String, Node>>,
     stalled: AtomicBool,
     broken: AtomicBool,
+    losing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +55,11 @@ impl LoopbackNetwork {
     /// lost peer looks like.
     pub fn break_requests(&self, broken: bool) {
         self.inner.broken.store(broken, Ordering::Release);
+    }
+
+    /// While `true`, notifications are taken and never arrive.
+    pub fn lose_notifications(&self, losing: bool) {
+        self.inner.losing.store(losing, Ordering::Release);
     }
 
     pub(crate) fn join(&self, name: &str) -> LoopbackTransport {
@@ -130,7 +136,9 @@ impl Transport for LoopbackTransport {
         self.known(peer)?;
         let mut nodes = self.network.nodes();
         let node = nodes.get_mut(peer).ok_or_else(|| refused(format!("peer {peer} is gone")))?;
-        node.mailbox.push((self.name.clone(), message.to_vec()));
+        if !self.network.losing.load(Ordering::Acquire) {
+            node.mailbox.push((self.name.clone(), message.to_vec()));
+        }
         Ok(())
     }
 

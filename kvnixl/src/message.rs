@@ -34,9 +34,9 @@ const LEASES_IN_MESSAGE: usize = 800;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// Reader to producer: everything has been read.
-    Completed { request: RequestId, lease: LeaseId },
+    Completed { request: RequestId, lease: LeaseId, reading: u64 },
     /// Producer to reader: what a completion was worth.
-    Confirmed { request: RequestId, lease: LeaseId, verdict: Verdict },
+    Confirmed { request: RequestId, lease: LeaseId, reading: u64, verdict: Verdict },
     /// Reader to producer: these leases are still wanted.
     Heartbeat { leases: Vec<LeaseId> },
     /// Producer to reader: these leases are not in force.
@@ -104,12 +104,14 @@ impl Verdict {
 struct CompletedBody {
     request: String,
     lease: u64,
+    reading: u64,
 }
 
 #[derive(Serialize, Deserialize)]
 struct ConfirmedBody {
     request: String,
     lease: u64,
+    reading: u64,
     verdict: String,
 }
 
@@ -187,14 +189,15 @@ impl Message {
             Ok(rmp_serde::encode::write_named(bytes, body)?)
         }
         match self {
-            Self::Completed { request, lease } => {
-                put(bytes, &CompletedBody { request: request.as_str().to_owned(), lease: lease.0 })
+            Self::Completed { request, lease, reading } => {
+                put(bytes, &CompletedBody { request: request.as_str().to_owned(), lease: lease.0, reading: *reading })
             }
-            Self::Confirmed { request, lease, verdict } => put(
+            Self::Confirmed { request, lease, reading, verdict } => put(
                 bytes,
                 &ConfirmedBody {
                     request: request.as_str().to_owned(),
                     lease: lease.0,
+                    reading: *reading,
                     verdict: verdict.word().to_owned(),
                 },
             ),
@@ -258,13 +261,13 @@ impl Message {
         let leases = |body: LeasesBody| body.leases.into_iter().map(LeaseId).collect();
         Ok(match kind {
             "completed" => {
-                let CompletedBody { request, lease } = next(cursor, "completed")?;
-                Self::Completed { request: RequestId::new(request)?, lease: LeaseId(lease) }
+                let CompletedBody { request, lease, reading } = next(cursor, "completed")?;
+                Self::Completed { request: RequestId::new(request)?, lease: LeaseId(lease), reading }
             }
             "confirmed" => {
-                let ConfirmedBody { request, lease, verdict } = next(cursor, "confirmed")?;
+                let ConfirmedBody { request, lease, reading, verdict } = next(cursor, "confirmed")?;
                 let verdict = Verdict::from_word(&verdict);
-                Self::Confirmed { request: RequestId::new(request)?, lease: LeaseId(lease), verdict }
+                Self::Confirmed { request: RequestId::new(request)?, lease: LeaseId(lease), reading, verdict }
             }
             "heartbeat" => Self::Heartbeat { leases: leases(next(cursor, "heartbeat")?) },
             "ended" => Self::Ended { leases: leases(next(cursor, "ended")?) },

@@ -18,11 +18,11 @@ fn list(group: u32, first: u64, blocks: &[u32]) -> BlockList {
 fn each() -> Vec<Message> {
     let (lease, reservation) = (LeaseId(0x89ab_cdef_0000_0001), ReservationId(0x0123_4567_0000_0002));
     vec![
-        Message::Completed { request: request(), lease },
-        Message::Confirmed { request: request(), lease, verdict: Verdict::Good },
-        Message::Confirmed { request: request(), lease, verdict: Verdict::Ended },
-        Message::Confirmed { request: request(), lease, verdict: Verdict::Premature },
-        Message::Confirmed { request: request(), lease, verdict: Verdict::Unknown },
+        Message::Completed { request: request(), lease, reading: 5 },
+        Message::Confirmed { request: request(), lease, reading: 5, verdict: Verdict::Good },
+        Message::Confirmed { request: request(), lease, reading: 5, verdict: Verdict::Ended },
+        Message::Confirmed { request: request(), lease, reading: 5, verdict: Verdict::Premature },
+        Message::Confirmed { request: request(), lease, reading: 5, verdict: Verdict::Unknown },
         Message::Heartbeat { leases: vec![lease, LeaseId(3)] },
         Message::Ended { leases: vec![lease] },
         Message::Register {
@@ -80,7 +80,8 @@ fn fields_that_are_not_known_are_skipped() {
     }
     let later = message("written", &Later { hint: vec![1, 2], reservation: 9 });
     assert_eq!(Message::decode(&later).unwrap(), Some(Message::Written { reservation: ReservationId(9) }));
-    let verdict = message("confirmed", &ConfirmedBody { request: "r".into(), lease: 1, verdict: "later".into() });
+    let verdict =
+        message("confirmed", &ConfirmedBody { request: "r".into(), lease: 1, reading: 1, verdict: "later".into() });
     assert!(matches!(Message::decode(&verdict).unwrap(), Some(Message::Confirmed { verdict: Verdict::Unknown, .. })));
 }
 
@@ -93,7 +94,8 @@ fn what_cannot_be_read_is_a_typed_error() {
     let error = Message::decode(&message("dance", &NothingBody {})).unwrap_err();
     assert!(matches!(&error, Error::MessageKind { kind } if kind == "dance"), "{error}");
     for request in [String::new(), "x".repeat(257)] {
-        let error = Message::decode(&message("completed", &CompletedBody { request, lease: 1 })).unwrap_err();
+        let error =
+            Message::decode(&message("completed", &CompletedBody { request, lease: 1, reading: 1 })).unwrap_err();
         assert!(matches!(error, Error::RequestIdLength { max: 256, .. }), "{error}");
     }
     let trailing = [Message::Goodbye.encode().unwrap(), vec![0]].concat();

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::exchange::{Exchange, ExchangeOptions};
 use crate::lease::{
-    Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Registered,
+    Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Reading, Registered,
     RequestId,
 };
 use crate::link::{Link, Moving, sum};
@@ -55,15 +55,16 @@ impl<B> Producer<B> {
         from: &PeerId,
         request: RequestId,
         lease: LeaseId,
+        reading: u64,
         now: Instant,
     ) {
-        let verdict = match self.leases.complete(&request, lease, from, now) {
+        let verdict = match self.leases.complete(&request, lease, from, Reading::Pull(reading), now) {
             completion if completion.is_good() => Verdict::Good,
             Completion::Premature => Verdict::Premature,
             Completion::Late(_) => Verdict::Ended,
             _ => Verdict::Unknown,
         };
-        link.tell(from, &Message::Confirmed { request, lease, verdict }, now);
+        link.tell(from, &Message::Confirmed { request, lease, reading, verdict }, now);
     }
 
     pub(crate) fn heartbeat(&mut self, link: &mut Link, from: &PeerId, leases: &[LeaseId], now: Instant) {
@@ -148,7 +149,8 @@ impl<B> Producer<B> {
                     let request = push.get(id).map(|(registration, _)| registration.request.clone());
                     if let (Some(lease), Some(request)) = (push.landed(id, *part, num_parts, now), request) {
                         // Before blocks that this frees are given back: the lease was good until now.
-                        let good = leases.complete(&request, lease, &id.reader, now).is_good();
+                        let reading = Reading::Push(id.reservation);
+                        let good = leases.complete(&request, lease, &id.reader, reading, now).is_good();
                         push.finish(id, good, now);
                     }
                 }
@@ -168,8 +170,9 @@ impl<B> Producer<B> {
 }
 
 impl<B> Exchange<B> {
-    /// Holds a request's blocks under a lease until `readers` readers have completed, see [`LeaseBook::hold`]. Give
-    /// readers the request, the lease, and this agent's name.
+    /// Holds a request's blocks under a lease until `readers` readers have completed, see [`LeaseBook::hold`] and
+    /// [`kvplan::readers`]. Give readers the request, the lease, and this agent's name. Readers are told apart by the
+    /// names of their agents.
     ///
     /// # Errors
     ///

@@ -84,7 +84,7 @@ impl<B> Pull<B> {
                 if now < *next {
                     continue;
                 }
-                let message = Message::Completed { request: request.clone(), lease: *lease };
+                let message = Message::Completed { request: request.clone(), lease: *lease, reading: self.id.0 };
                 if link.tell(peer, &message, now) != Sent::Yes {
                     why = why.or(Some(PullFailed::Unreachable(peer.clone())));
                     continue;

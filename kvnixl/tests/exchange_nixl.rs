@@ -200,7 +200,8 @@ fn pull_returned(event: &Event<&'static str>) -> Option<()> {
 
 /// A completion as docs/WIRE.md has it.
 fn completed(lease: LeaseId) -> Vec<u8> {
-    [&b"KVNM\0\x01\xa9completed\x82\xa7request\xa1r\xa5lease\xcf"[..], &lease.0.to_be_bytes()].concat()
+    let body = &b"KVNM\0\x01\xa9completed\x83\xa7reading\x01\xa7request\xa1r\xa5lease\xcf"[..];
+    [body, &lease.0.to_be_bytes()].concat()
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::ended::Remembered;
-use super::identity::{LeaseId, Numbers, PeerId, RequestId};
+use super::identity::{LeaseId, Numbers, PeerId, Reading, RequestId};
 use crate::error::{Error, Result};
 
 /// How leases behave.
@@ -81,7 +81,7 @@ pub enum Completion {
     Counted,
     /// As `Counted`, and it was the last one.
     Freed,
-    /// This reader's was counted before, when the lease was good.
+    /// This reader's was counted before. This reading, too, ended when the lease was good.
     Duplicate,
     /// The lease had ended: the bytes that were read may be another request's.
     Late(EndReason),
@@ -137,8 +137,8 @@ struct Lease<B> {
     blocks: B,
     /// Number of readers, once known.
     readers: Option<usize>,
-    /// Who completed.
-    done: BTreeSet<PeerId>,
+    /// Who completed, and which readings.
+    done: BTreeSet<(PeerId, Reading)>,
     /// Who is gone without having completed.
     gone: BTreeSet<PeerId>,
     /// Who was heard of.
@@ -151,11 +151,20 @@ struct Lease<B> {
     last: Option<Instant>,
 }
 
+impl<B> Lease<B> {
+    fn has_completed(&self, reader: &PeerId) -> bool {
+        self.done.iter().any(|(done, _)| done == reader)
+    }
+}
+
+/// Most readings of one lease that are remembered: more are no reader's that behaves.
+const MAX_READINGS: usize = 4096;
+
 #[derive(Debug)]
 struct Ended {
     request: RequestId,
     why: EndReason,
-    done: BTreeSet<PeerId>,
+    done: BTreeSet<(PeerId, Reading)>,
 }
 
 /// A producer's leases.
@@ -278,10 +287,18 @@ impl<B> LeaseBook<B> {
         self.live.get(&lease).is_some_and(|lease| lease.num_parts == 0 || lease.ready.contains(&part))
     }
 
-    /// A reader has read everything that it wanted.
-    pub fn complete(&mut self, request: &RequestId, lease: LeaseId, reader: &PeerId, now: Instant) -> Completion {
+    /// A reader has read everything that it wanted. Its share counts once; what it read is good if this reading
+    /// ended, here and now or when it was first told, under a lease that was good.
+    pub fn complete(
+        &mut self,
+        request: &RequestId,
+        lease: LeaseId,
+        reader: &PeerId,
+        reading: Reading,
+        now: Instant,
+    ) -> Completion {
         self.expire(now);
-        let completion = self.judge(request, lease, reader, now);
+        let completion = self.judge(request, lease, (reader.clone(), reading), now);
         let count = match completion {
             Completion::Counted | Completion::Freed => &mut self.stats.completions,
             Completion::Duplicate => &mut self.stats.duplicate_completions,
@@ -293,14 +310,17 @@ impl<B> LeaseBook<B> {
         completion
     }
 
-    fn judge(&mut self, request: &RequestId, id: LeaseId, reader: &PeerId, now: Instant) -> Completion {
+    fn judge(&mut self, request: &RequestId, id: LeaseId, reading: (PeerId, Reading), now: Instant) -> Completion {
         if let Some(lease) = self.live.get_mut(&id).filter(|lease| lease.request == *request) {
             if lease.deadline.is_none() {
                 return Completion::Premature;
             }
             // Another process under a name that completed has read good bytes too, and counts no second time.
-            let counted = lease.done.iter().any(|done| done.name == reader.name);
-            lease.done.insert(reader.clone());
+            let counted = lease.done.iter().any(|(done, _)| done.name == reading.0.name);
+            if counted && lease.done.len() >= MAX_READINGS {
+                return Completion::Unknown;
+            }
+            lease.done.insert(reading);
             return match (self.free_if_read(id, now), counted) {
                 (_, true) => Completion::Duplicate,
                 (true, false) => Completion::Freed,
@@ -308,7 +328,7 @@ impl<B> LeaseBook<B> {
             };
         }
         match self.ended.get(&id).filter(|lease| lease.request == *request) {
-            Some(lease) if lease.done.contains(reader) => Completion::Duplicate,
+            Some(lease) if lease.done.contains(&reading) => Completion::Duplicate,
             Some(lease) => Completion::Late(lease.why),
             None => Completion::Unknown,
         }
@@ -324,7 +344,7 @@ impl<B> LeaseBook<B> {
                 ended.push(id);
                 continue;
             };
-            if lease.gone.contains(reader) || lease.done.contains(reader) {
+            if lease.gone.contains(reader) || lease.has_completed(reader) {
                 continue;
             }
             lease.known.insert(reader.clone());
@@ -348,7 +368,7 @@ impl<B> LeaseBook<B> {
         }
         let mut concerned = Vec::new();
         for (id, lease) in &mut self.live {
-            if lease.known.contains(reader) && !lease.done.contains(reader) {
+            if lease.known.contains(reader) && !lease.has_completed(reader) {
                 lease.gone.insert(reader.clone());
                 concerned.push(*id);
             }
@@ -409,15 +429,16 @@ impl<B> LeaseBook<B> {
     fn free_if_read(&mut self, id: LeaseId, now: Instant) -> bool {
         let Some(lease) = self.live.get(&id) else { return false };
         let (Some(readers), Some(_)) = (lease.readers, lease.deadline) else { return false };
-        let names = |peers: &BTreeSet<PeerId>| peers.iter().map(|peer| peer.name.clone()).collect::<BTreeSet<_>>();
-        let (done, gone) = (names(&lease.done), names(&lease.gone));
-        if done.len() >= readers {
-            self.end(id, EndReason::AllRead, now);
-        } else if done.union(&gone).count() >= readers {
-            self.end(id, EndReason::ReadersLost, now);
+        let done: BTreeSet<&str> = lease.done.iter().map(|(reader, _)| &*reader.name).collect();
+        let gone = lease.gone.iter().map(|reader| &*reader.name);
+        let why = if done.len() >= readers {
+            EndReason::AllRead
+        } else if done.iter().copied().chain(gone).collect::<BTreeSet<_>>().len() >= readers {
+            EndReason::ReadersLost
         } else {
             return false;
-        }
+        };
+        self.end(id, why, now);
         true
     }
 

@@ -29,7 +29,9 @@ fn reader(name: &str, incarnation: u64) -> PeerId {
 fn blocks_are_free_when_every_reader_has_completed_once() {
     let (mut book, now) = (book(), Instant::now());
     let lease = book.hold(request("r"), "blocks", Some(2), 0, now).unwrap();
-    let complete = |book: &mut LeaseBook<_>, name: &str| book.complete(&request("r"), lease, &reader(name, 1), now);
+    let complete = |book: &mut LeaseBook<_>, name: &str| {
+        book.complete(&request("r"), lease, &reader(name, 1), Reading::Pull(1), now)
+    };
     assert_eq!(complete(&mut book, "a"), Completion::Counted);
     assert_eq!(complete(&mut book, "a"), Completion::Duplicate);
     assert!(book.take_freed().is_empty());
@@ -43,11 +45,26 @@ fn blocks_are_free_when_every_reader_has_completed_once() {
 }
 
 #[test]
+fn a_second_reading_by_a_reader_that_completed_is_judged_by_itself() {
+    let (mut book, now) = (book(), Instant::now());
+    let lease = book.hold(request("r"), "blocks", Some(2), 0, now).unwrap();
+    let complete = |book: &mut LeaseBook<_>, name: &str, read| {
+        book.complete(&request("r"), lease, &reader(name, 1), Reading::Pull(read), now)
+    };
+    assert_eq!(complete(&mut book, "a", 1), Completion::Counted);
+    assert_eq!(complete(&mut book, "a", 2), Completion::Duplicate);
+    assert_eq!(complete(&mut book, "b", 1), Completion::Freed);
+    // The blocks may hold another request by now.
+    assert_eq!(complete(&mut book, "a", 3), Completion::Late(EndReason::AllRead));
+    assert_eq!(complete(&mut book, "a", 2), Completion::Duplicate);
+}
+
+#[test]
 fn a_completion_at_the_deadline_is_late_though_nobody_looked_before() {
     let (mut book, now) = (book(), Instant::now());
     let lease = book.hold(request("r"), "blocks", Some(1), 0, now).unwrap();
     assert!(book.is_good(lease, now + TTL - Duration::from_nanos(1)) && !book.is_good(lease, now + TTL));
-    let late = book.complete(&request("r"), lease, &reader("a", 1), now + TTL);
+    let late = book.complete(&request("r"), lease, &reader("a", 1), Reading::Pull(1), now + TTL);
     assert_eq!(late, Completion::Late(EndReason::Expired));
     assert_eq!(book.take_freed().len(), 1);
     assert_eq!((book.stats().expired, book.stats().late_completions), (1, 1));
@@ -75,11 +92,11 @@ fn a_completion_for_an_earlier_lease_of_the_same_request_frees_nothing() {
     let second = book.hold(request("r"), blocks, Some(1), 0, now).unwrap();
     assert_eq!(book.take_freed().len(), 1);
     let a = reader("a", 1);
-    assert_eq!(book.complete(&request("r"), first, &a, now), Completion::Late(EndReason::Aborted));
-    assert_eq!(book.complete(&request("other"), second, &a, now), Completion::Unknown);
-    assert_eq!(book.complete(&request("r"), LeaseId(second.0 + 1), &a, now), Completion::Unknown);
+    assert_eq!(book.complete(&request("r"), first, &a, Reading::Pull(1), now), Completion::Late(EndReason::Aborted));
+    assert_eq!(book.complete(&request("other"), second, &a, Reading::Pull(1), now), Completion::Unknown);
+    assert_eq!(book.complete(&request("r"), LeaseId(second.0 + 1), &a, Reading::Pull(1), now), Completion::Unknown);
     assert!(book.take_freed().is_empty());
-    assert_eq!(book.complete(&request("r"), second, &a, now), Completion::Freed);
+    assert_eq!(book.complete(&request("r"), second, &a, Reading::Pull(1), now), Completion::Freed);
 }
 
 #[test]
@@ -88,7 +105,7 @@ fn a_lease_from_before_a_restart_is_unknown_afterwards() {
     let old = book().hold(request("r"), "old", Some(1), 0, now).unwrap();
     let mut restarted = LeaseBook::new(options(LostReaders::Release), 8);
     restarted.hold(request("r"), "new", Some(1), 0, now).unwrap();
-    assert_eq!(restarted.complete(&request("r"), old, &reader("a", 1), now), Completion::Unknown);
+    assert_eq!(restarted.complete(&request("r"), old, &reader("a", 1), Reading::Pull(1), now), Completion::Unknown);
     assert!(restarted.take_freed().is_empty());
 }
 
@@ -100,7 +117,7 @@ fn the_clock_starts_with_the_last_part_and_nothing_completes_before() {
     assert!(book.ready(lease, 1, now) && !book.ready(lease, 2, now));
     assert!(book.is_ready(lease, 1) && !book.is_ready(lease, 0));
     let much_later = now + 100 * TTL;
-    assert_eq!(book.complete(&request("r"), lease, &a, much_later), Completion::Premature);
+    assert_eq!(book.complete(&request("r"), lease, &a, Reading::Pull(1), much_later), Completion::Premature);
     book.heartbeat(&a, &[lease], now);
     book.reader_lost(&a, much_later);
     assert!(book.take_freed().is_empty(), "the producer still writes them");
@@ -113,7 +130,7 @@ fn the_number_of_readers_may_be_known_late() {
     let (mut book, now) = (book(), Instant::now());
     let lease = book.hold(request("r"), "blocks", None, 0, now).unwrap();
     for name in ["a", "b"] {
-        assert_eq!(book.complete(&request("r"), lease, &reader(name, 1), now), Completion::Counted);
+        assert_eq!(book.complete(&request("r"), lease, &reader(name, 1), Reading::Pull(1), now), Completion::Counted);
     }
     assert!(book.take_freed().is_empty());
     assert!(book.set_readers(lease, 2, now));
@@ -128,21 +145,28 @@ fn what_is_remembered_is_bounded_in_time_and_number() {
     let now = Instant::now();
     let leases: Vec<LeaseId> = ["x", "y"].map(|name| book.hold(request(name), "", Some(0), 0, now).unwrap()).into();
     let a = reader("a", 1);
-    assert_eq!(book.complete(&request("x"), leases[0], &a, now), Completion::Unknown);
-    assert_eq!(book.complete(&request("y"), leases[1], &a, now), Completion::Late(EndReason::AllRead));
-    assert_eq!(book.complete(&request("y"), leases[1], &a, now + TTL), Completion::Unknown);
+    assert_eq!(book.complete(&request("x"), leases[0], &a, Reading::Pull(1), now), Completion::Unknown);
+    assert_eq!(
+        book.complete(&request("y"), leases[1], &a, Reading::Pull(1), now),
+        Completion::Late(EndReason::AllRead)
+    );
+    assert_eq!(book.complete(&request("y"), leases[1], &a, Reading::Pull(1), now + TTL), Completion::Unknown);
 }
 
 /// Something that happens to a lease with two readers, `a` and `b`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Happens {
-    Complete(&'static str, u64),
+    Complete(&'static str, u64, u64),
     Heartbeat(&'static str, u64),
     Lost(&'static str, u64),
     Abort,
     /// Time passes: more than half a lease, so two in a row end one that is not extended.
     Wait,
     Ready(u32),
+}
+
+fn completed(done: &BTreeSet<(&str, u64, u64)>, name: &str, life: u64) -> bool {
+    done.iter().any(|(n, l, _)| (*n, *l) == (name, life))
 }
 
 /// The twin keeps the history, and works out everything anew from it.
@@ -170,16 +194,16 @@ impl Twin {
                 ended = Some(EndReason::Expired);
             }
             match event {
-                Happens::Complete(name, life) => {
-                    let fine = done.contains(&(name, life)) || (ended.is_none() && clock.is_some());
+                Happens::Complete(name, life, read) => {
+                    let fine = done.contains(&(name, life, read)) || (ended.is_none() && clock.is_some());
                     if fine {
-                        done.insert((name, life));
+                        done.insert((name, life, read));
                     }
                     good.push(fine);
                 }
                 _ if ended.is_some() => {}
                 Happens::Heartbeat(name, life) => {
-                    let counts = !done.contains(&(name, life)) && !gone.contains(&(name, life));
+                    let counts = !completed(&done, name, life) && !gone.contains(&(name, life));
                     if counts {
                         known.insert((name, life));
                     }
@@ -190,7 +214,7 @@ impl Twin {
                 Happens::Lost(name, life) => {
                     if self.policy == LostReaders::Release
                         && known.contains(&(name, life))
-                        && !done.contains(&(name, life))
+                        && !completed(&done, name, life)
                     {
                         gone.insert((name, life));
                     }
@@ -205,10 +229,11 @@ impl Twin {
                 }
             }
             if ended.is_none() && clock.is_some() {
-                let has = |set: &BTreeSet<(&str, u64)>, name: &str| set.iter().any(|(n, _)| *n == name);
-                if ["a", "b"].iter().all(|name| has(&done, name)) {
+                let is_done = |name: &str| done.iter().any(|(n, ..)| *n == name);
+                let is_gone = |name: &str| gone.iter().any(|(n, _)| *n == name);
+                if ["a", "b"].iter().all(|name| is_done(name)) {
                     ended = Some(EndReason::AllRead);
-                } else if ["a", "b"].iter().all(|name| has(&done, name) || has(&gone, name)) {
+                } else if ["a", "b"].iter().all(|name| is_done(name) || is_gone(name)) {
                     ended = Some(EndReason::ReadersLost);
                 }
             }
@@ -227,8 +252,8 @@ fn play(events: &[Happens], num_parts: u32, policy: LostReaders) {
     let (mut now, mut good, mut freed) = (start, Vec::new(), Vec::new());
     for &event in events {
         match event {
-            Happens::Complete(name, life) => {
-                good.push(book.complete(&request("r"), lease, &reader(name, life), now).is_good());
+            Happens::Complete(name, life, read) => {
+                good.push(book.complete(&request("r"), lease, &reader(name, life), Reading::Pull(read), now).is_good());
             }
             Happens::Heartbeat(name, life) => {
                 book.heartbeat(&reader(name, life), &[lease], now);
@@ -281,10 +306,19 @@ fn each_order(events: &mut Vec<Happens>, at: usize, visit: &mut impl FnMut(&[Hap
 fn every_order_of_completion_expiry_heartbeat_and_restart_is_as_the_history_says() {
     use Happens::*;
     let cases: [&[Happens]; 4] = [
-        &[Complete("a", 1), Complete("a", 1), Complete("b", 1), Heartbeat("a", 1), Wait, Wait, Heartbeat("b", 1)],
-        &[Complete("a", 1), Complete("a", 2), Complete("b", 1), Heartbeat("a", 1), Lost("a", 1), Wait, Wait],
-        &[Complete("a", 1), Complete("b", 1), Heartbeat("b", 1), Lost("b", 1), Complete("b", 2), Abort, Wait],
-        &[Ready(0), Ready(1), Complete("a", 1), Complete("b", 1), Heartbeat("b", 1), Lost("b", 1), Wait],
+        &[
+            Complete("a", 1, 1),
+            Complete("a", 1, 1),
+            Complete("a", 1, 2),
+            Complete("b", 1, 1),
+            Heartbeat("a", 1),
+            Wait,
+            Wait,
+            Heartbeat("b", 1),
+        ],
+        &[Complete("a", 1, 1), Complete("a", 2, 1), Complete("b", 1, 1), Heartbeat("a", 1), Lost("a", 1), Wait, Wait],
+        &[Complete("a", 1, 1), Complete("b", 1, 1), Heartbeat("b", 1), Lost("b", 1), Complete("b", 2, 1), Abort, Wait],
+        &[Ready(0), Ready(1), Complete("a", 1, 1), Complete("b", 1, 1), Heartbeat("b", 1), Lost("b", 1), Wait],
     ];
     let mut orders = 0;
     for (case, events) in cases.iter().enumerate() {
@@ -296,14 +330,14 @@ fn every_order_of_completion_expiry_heartbeat_and_restart_is_as_the_history_says
             });
         }
     }
-    assert_eq!(orders, 4 * 2 * 5040);
+    assert_eq!(orders, 2 * (40_320 + 3 * 5040));
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
     let name = prop_oneof![Just("a"), Just("b")];
     let who = || (name.clone(), 1_u64..3);
     prop_oneof![
-        3 => who().prop_map(|(name, life)| Happens::Complete(name, life)),
+        3 => (who(), 0_u64..2).prop_map(|((name, life), read)| Happens::Complete(name, life, read)),
         3 => who().prop_map(|(name, life)| Happens::Heartbeat(name, life)),
         1 => who().prop_map(|(name, life)| Happens::Lost(name, life)),
         3 => Just(Happens::Wait),
@@ -345,7 +379,7 @@ proptest! {
                 }
                 2 => {
                     let good = book.is_good(lease, now);
-                    let answer = book.complete(&name, lease, &peer, now);
+                    let answer = book.complete(&name, lease, &peer, Reading::Pull(wait), now);
                     prop_assert!(!matches!(answer, Completion::Counted | Completion::Freed) || good);
                 }
                 3 => drop(book.heartbeat(&peer, &[lease], now)),

@@ -242,6 +242,13 @@ impl PeerBook {
         }
     }
 
+    /// Something was done with a peer that is no transfer: it is not idle.
+    pub fn used(&mut self, peer: &PeerId, now: Instant) {
+        if let Some(entry) = self.current_mut(peer) {
+            entry.last_used = now;
+        }
+    }
+
     /// Counts a transfer with the peer in, if one may start.
     pub fn started(&mut self, peer: &PeerId, now: Instant) -> bool {
         match self.current_mut(peer) {

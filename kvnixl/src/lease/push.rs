@@ -235,6 +235,13 @@ impl PushBook {
         self.by_lease.get(&lease).into_iter().flatten().cloned().collect()
     }
 
+    /// Whether a decode worker has registrations that have not ended.
+    #[must_use]
+    pub fn has_any_of(&self, reader: &PeerId) -> bool {
+        let first = PushId { reader: reader.clone(), reservation: ReservationId(0) };
+        self.pushes.range(first..).next().is_some_and(|(id, _)| id.reader == *reader)
+    }
+
     /// Whether a part's write may start now; if so it counts as in flight until [`landed`](Self::landed) or
     /// [`settled`](Self::settled). A part is begun once.
     pub fn begin(&mut self, id: &PushId, part: u32, now: Instant) -> bool {
@@ -309,8 +316,9 @@ impl PushBook {
 
     /// A decode worker's process is gone: nothing more is written to it.
     pub fn reader_lost(&mut self, reader: &PeerId, now: Instant) {
-        let of_reader = |id: &&PushId| id.reader == *reader;
-        let lost: Vec<PushId> = self.pushes.keys().filter(of_reader).cloned().collect();
+        let first = PushId { reader: reader.clone(), reservation: ReservationId(0) };
+        let from_first = self.pushes.range(first..).map(|(id, _)| id);
+        let lost: Vec<PushId> = from_first.take_while(|id| id.reader == *reader).cloned().collect();
         for id in lost {
             self.stop(&id, now);
         }
