@@ -3,6 +3,7 @@
 #   make build          target/release/kvplan
 #   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
 #   make test           every test
+#   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number
 #   make bench          every benchmark
 #   make lint           formatting, clippy and rustdoc, all as errors
 #   make fmt            formats the sources
@@ -14,11 +15,12 @@
 SHELL := bash
 CARGO ?= cargo
 ARGS ?=
+CASES ?= 100000
 FEATURES := kvplan/cli
 # Read before every command: where libclang and NIXL are.
 ENV := ROOT='$(CURDIR)'; source .deps/env.sh;
 
-.PHONY: build demo test bench lint fmt deps
+.PHONY: build demo test test-long bench lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
@@ -28,6 +30,9 @@ demo: deps
 
 test: deps
 	@$(ENV) $(CARGO) test --workspace --features $(FEATURES)
+
+test-long: deps
+	@$(ENV) KVPLAN_CASES=$(CASES) $(CARGO) test --package kvplan --test semantic -- --nocapture
 
 bench: deps
 	@$(ENV) $(CARGO) bench --workspace --features $(FEATURES) $(ARGS)
