@@ -14,13 +14,16 @@ use crate::batch::{Limits, Pieces};
 use crate::blob::{self, Header};
 use crate::cuda;
 use crate::error::{Error, Result};
+use crate::host::{Host, Locality, Watch};
 use crate::loopback::LoopbackNetwork;
 use crate::memory::RangeTable;
 use crate::nixl::{NixlOptions, NixlTransport};
 use crate::notify::{self, Notification};
 use crate::peer::{Peer, PeerInner};
 use crate::poster::{Gate, InUse, Job, Poster};
-use crate::transfer::{Shared, Transfer, TransferOptions};
+use crate::quarantine::{Ledger, Quarantined};
+use crate::stats::Stats;
+use crate::transfer::{Shared, Transfer, TransferOptions, TransferStats};
 use crate::transport::{Piece, Transport};
 
 /// How long dropping an agent waits for transfers to settle.
@@ -45,6 +48,8 @@ pub struct Agent {
     name: String,
     incarnation: u64,
     limits: Limits,
+    host: Option<Host>,
+    ledger: Arc<Ledger>,
     transport: Option<Arc<dyn Transport>>,
     gate: Arc<Gate>,
     memory: RwLock<Memory>,
@@ -92,6 +97,8 @@ impl Agent {
             name: name.to_owned(),
             incarnation,
             limits,
+            host: Host::of_this_process(),
+            ledger: Arc::new(Ledger::new(name)),
             transport: Some(transport),
             gate,
             memory: RwLock::default(),
@@ -125,6 +132,20 @@ impl Agent {
     #[must_use]
     pub fn unsettled(&self) -> usize {
         self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// What the agent has done and is doing. The same goes to the recorder of the `metrics` facade, if one is
+    /// installed: `docs/METRICS.md` of the crate lists the names.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.ledger.stats(self.unsettled())
+    }
+
+    /// Transfers that have failed and not settled, with the ranges that may still be written. They leave when they
+    /// settle, and only then may their blocks be used again.
+    #[must_use]
+    pub fn quarantine(&self) -> Vec<Quarantined> {
+        self.ledger.list()
     }
 
     /// Registers a worker's memory ranges, once; [`Agent::deregister`] allows another time.
@@ -195,7 +216,7 @@ impl Agent {
             generation: memory.generation,
         };
         let ranges: Vec<MemoryRange> = ranges.iter().collect();
-        blob::encode(&header, spec, &ranges, self.transport()?.metadata()?)
+        blob::encode(&header, spec, &ranges, self.transport()?.metadata()?, self.host.clone())
     }
 
     /// Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a
@@ -241,6 +262,14 @@ impl Agent {
             return Err(Error::PeerNameMismatch { peer: transport_name, named });
         }
         let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
+        let locality = Host::locality(self.host.as_ref(), blob.host.as_ref());
+        let watch = match current {
+            Some(current) => current.watch.clone(),
+            None => {
+                self.warn_of_barriers(&name, incarnation, &locality);
+                Arc::new(Watch::new(self.host.as_ref(), blob.host.as_ref()))
+            }
+        };
         let inner = Arc::new(PeerInner {
             name: name.clone(),
             incarnation,
@@ -249,6 +278,8 @@ impl Agent {
             layout: blob.layout,
             ranges: blob.ranges,
             unsettled,
+            locality,
+            watch,
         });
         if let Some(old) = peers.insert(name, inner.clone()) {
             // One that still has transfers under way stays known to NIXL until the agent ends.
@@ -256,7 +287,7 @@ impl Agent {
                 self.forget(&old.transport_name);
             }
         }
-        tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, "peer connected");
+        tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, locality = ?inner.locality, "peer connected");
         Ok(Peer { inner })
     }
 
@@ -289,9 +320,10 @@ impl Agent {
     /// # Errors
     ///
     /// [`Error::OutOfRange`], [`Error::NotificationTooLong`], [`Error::ZeroLimit`], [`Error::NotRegistered`],
-    /// [`Error::PeerGone`], [`Error::ShutDown`]; nothing has been posted then.
+    /// [`Error::PeerGone`], [`Error::ShutDown`]; [`Error::WouldBlock`] when too much is in flight, see
+    /// [`Limits::in_flight_bytes`]; nothing has been posted then.
     pub fn start(&self, peer: &Peer, op: Op, descriptors: &[Descriptor], options: TransferOptions) -> Result<Transfer> {
-        let TransferOptions { notify, deadline, limits } = options;
+        let TransferOptions { notify, deadline, limits, request, padding } = options;
         if let Some(message) = &notify {
             notify::check_length(message)?;
         }
@@ -301,6 +333,8 @@ impl Agent {
         let memory = self.memory();
         let (_, ranges) = self.registered(&memory)?;
         let pieces = pieces(descriptors, ranges, &peer.inner.ranges)?;
+        let bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len));
+        let claim = self.ledger.claim(&self.name, &self.limits, bytes, pieces.len())?;
         let in_use = {
             let peers = self.peers();
             if !peers.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {
@@ -308,21 +342,26 @@ impl Agent {
             }
             [InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
         };
-        let bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len));
         let id = self.next_transfer.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(Shared::new(id, peer.name().to_owned(), bytes, descriptors.len()));
-        tracing::debug!(
+        let span = tracing::debug_span!(
+            "transfer",
+            agent = %self.name,
             transfer = id,
+            request = request.as_deref(),
             peer = peer.name(),
+            incarnation = peer.incarnation(),
             ?op,
-            bytes,
-            descriptors = descriptors.len(),
-            "transfer started"
         );
+        span.in_scope(|| tracing::debug!(bytes, descriptors = descriptors.len(), "transfer started"));
+        let stats = TransferStats { bytes, padding, descriptors: descriptors.len(), ..TransferStats::default() };
+        let shared = Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone()));
         let job = Job {
             shared: shared.clone(),
+            request,
             op,
             peer: peer.inner.transport_name.clone(),
+            incarnation: peer.incarnation(),
+            watch: peer.inner.watch.clone(),
             pieces: Pieces::new(pieces),
             limits,
             notify,
@@ -330,9 +369,15 @@ impl Agent {
             deadline: deadline.and_then(|deadline| shared.started.checked_add(deadline)),
             outstanding: Vec::new(),
             stuck: Vec::new(),
+            failed: None,
+            looked: shared.started,
             in_use: Some(in_use),
+            claim: Some(claim),
         };
-        self.poster().submit(job, &self.name)?;
+        if let Err(error) = self.poster().submit(job, &self.name) {
+            shared.refuse();
+            return Err(error);
+        }
         Ok(Transfer { shared })
     }
 
@@ -348,7 +393,9 @@ impl Agent {
             return Err(Error::PeerGone { peer: peer.name().to_owned() });
         }
         let _first = self.gate.enter();
-        self.transport()?.notify(&peer.inner.transport_name, message)
+        let sent = self.transport()?.notify(&peer.inner.transport_name, message);
+        self.ledger.recorder.notified(sent.is_ok());
+        sent
     }
 
     /// Takes all notifications that have arrived. Those of one sender are in order.
@@ -358,7 +405,9 @@ impl Agent {
     /// [`Error::Nixl`].
     pub fn notifications(&self) -> Result<Vec<Notification>> {
         let _first = self.gate.enter();
-        Ok(notify::accept(self.transport()?.notifications()?))
+        let (kept, dropped) = notify::accept(self.transport()?.notifications()?);
+        self.ledger.recorder.received(kept.len(), dropped);
+        Ok(kept)
     }
 
     /// Ends the agent: nothing more is posted, what is in progress may settle for `grace`, then memory is
@@ -390,6 +439,18 @@ impl Agent {
 
     fn transport(&self) -> Result<&Arc<dyn Transport>> {
         self.transport.as_ref().ok_or_else(|| Error::ShutDown { agent: self.name.clone() })
+    }
+
+    fn warn_of_barriers(&self, peer: &str, incarnation: u64, locality: &Locality) {
+        let Locality::SameHostApart(barriers) = locality else { return };
+        let causes: Vec<String> = barriers.iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            agent = %self.name,
+            peer,
+            incarnation,
+            causes = causes.join("; "),
+            "peer is on this host, but the kernel cannot copy between the two: UCX takes TCP, several times slower"
+        );
     }
 
     fn forget(&self, transport_name: &str) {

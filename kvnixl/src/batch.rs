@@ -19,11 +19,24 @@ pub struct Limits {
     pub request_descriptors: usize,
     /// Most requests of one transfer that are in progress at once.
     pub outstanding_requests: usize,
+    /// Most bytes of all transfers of the agent that have not settled; a transfer beyond that is refused with
+    /// [`Error::WouldBlock`], unless nothing else is in flight. 64 GiB by default. The agent's limits count, not
+    /// those of a transfer.
+    pub in_flight_bytes: u64,
+    /// Most descriptors likewise, 4 Mi by default: each takes 56 bytes of memory until it is posted.
+    pub in_flight_descriptors: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { descriptor_bytes: 1 << 20, request_bytes: 4 << 20, request_descriptors: 512, outstanding_requests: 4 }
+        Self {
+            descriptor_bytes: 1 << 20,
+            request_bytes: 4 << 20,
+            request_descriptors: 512,
+            outstanding_requests: 4,
+            in_flight_bytes: 64 << 30,
+            in_flight_descriptors: 4 << 20,
+        }
     }
 }
 
@@ -35,6 +48,8 @@ impl Limits {
             Self { request_bytes: 0, .. } => zero("request_bytes"),
             Self { request_descriptors: 0, .. } => zero("request_descriptors"),
             Self { outstanding_requests: 0, .. } => zero("outstanding_requests"),
+            Self { in_flight_bytes: 0, .. } => zero("in_flight_bytes"),
+            Self { in_flight_descriptors: 0, .. } => zero("in_flight_descriptors"),
             _ => Ok(()),
         }
     }
@@ -108,8 +123,13 @@ mod tests {
 
     #[test]
     fn requests_cover_every_byte_once_in_order_within_the_limits() {
-        let limits =
-            Limits { descriptor_bytes: 10, request_bytes: 25, request_descriptors: 3, outstanding_requests: 1 };
+        let limits = Limits {
+            descriptor_bytes: 10,
+            request_bytes: 25,
+            request_descriptors: 3,
+            outstanding_requests: 1,
+            ..Limits::default()
+        };
         let pieces = vec![piece(0, 42, MemKind::Dram), piece(100, 1, MemKind::Dram), piece(200, 10, MemKind::Dram)];
         let requests = requests(pieces.clone(), &limits);
         let mut expected = pieces.iter().flat_map(|piece| (0..piece.len).map(|i| (piece.local + i, piece.remote + i)));

@@ -10,6 +10,7 @@ use kvspec::{CacheSpec, Fingerprint, MemKind, StorageIndex, ValidSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::memory::RangeTable;
 use crate::notify::check_name;
 
@@ -32,6 +33,8 @@ pub(crate) struct Blob {
     pub(crate) layout: ValidSpec,
     pub(crate) ranges: RangeTable,
     pub(crate) metadata: Vec<u8>,
+    /// Where the peer runs, if it said.
+    pub(crate) host: Option<Host>,
 }
 
 /// First map: enough to know whether the rest is worth reading.
@@ -53,6 +56,9 @@ struct Body<Layout> {
     ranges: Vec<Range>,
     #[serde(with = "serde_bytes")]
     nixl: Vec<u8>,
+    /// Later than version 1's first blobs, which lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<Host>,
 }
 
 /// A registered range.
@@ -70,6 +76,7 @@ pub(crate) fn encode(
     layout: &CacheSpec,
     ranges: &[MemoryRange],
     metadata: Vec<u8>,
+    host: Option<Host>,
 ) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&MAGIC);
@@ -78,7 +85,7 @@ pub(crate) fn encode(
     let ranges =
         ranges.iter().map(|&MemoryRange { storage, base, len, mem }| Range { storage, base, len, mem }).collect();
     rmp_serde::encode::write_named(&mut bytes, header)?;
-    rmp_serde::encode::write_named(&mut bytes, &Body { layout, ranges, nixl: metadata })?;
+    rmp_serde::encode::write_named(&mut bytes, &Body { layout, ranges, nixl: metadata, host })?;
     let checksum = crc32fast::hash(&bytes[FIXED..]);
     bytes[FIXED - 4..FIXED].copy_from_slice(&checksum.to_be_bytes());
     if bytes.len() > MAX_BLOB_BYTES {
@@ -117,7 +124,7 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
         return Err(Error::FingerprintMismatch { local, remote });
     }
     check_name(&header.agent)?;
-    let Body { layout, ranges, nixl } = next::<Body<CacheSpec>>(&mut cursor, "body")?;
+    let Body { layout, ranges, nixl, host } = next::<Body<CacheSpec>>(&mut cursor, "body")?;
     if usize::try_from(cursor.position()).ok() != Some(rest.len()) {
         return Err(Error::BlobMalformed { what: "what follows the body", source: None });
     }
@@ -132,7 +139,7 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
     let ranges: Vec<MemoryRange> =
         ranges.into_iter().map(|Range { storage, base, len, mem }| MemoryRange { storage, base, len, mem }).collect();
     let ranges = RangeTable::new(Side::Remote, &ranges, &layout.storages)?;
-    Ok(Blob { header, layout, ranges, metadata: nixl })
+    Ok(Blob { header, layout, ranges, metadata: nixl, host })
 }
 
 fn next<T: for<'de> Deserialize<'de>>(cursor: &mut Cursor<&[u8]>, what: &'static str) -> Result<T> {

@@ -29,7 +29,7 @@ fn ranges() -> Vec<MemoryRange> {
 }
 
 fn plain() -> Vec<u8> {
-    encode(&header(), &spec(), &ranges(), b"nixl's own \0\xff".to_vec()).unwrap()
+    encode(&header(), &spec(), &ranges(), b"nixl's own \0\xff".to_vec(), None).unwrap()
 }
 
 /// A blob whose checksum fits, of any two maps.
@@ -86,6 +86,15 @@ fn golden_blobs_are_read_as_what_was_written() {
         assert_eq!(blob.ranges.iter().collect::<Vec<_>>(), ranges(), "{name}");
         assert_eq!(blob.metadata, b"nixl's own \0\xff", "{name}");
     }
+}
+
+#[test]
+fn where_a_peer_runs_travels_along_and_may_be_missing() {
+    let host = Host::of_this_process();
+    assert!(host.is_some());
+    let blob = encode(&header(), &spec(), &ranges(), Vec::new(), host.clone()).unwrap();
+    assert_eq!(decode(&blob, &spec().fingerprint).unwrap().host, host);
+    assert_eq!(decode(&plain(), &spec().fingerprint).unwrap().host, None);
 }
 
 #[test]
@@ -168,7 +177,7 @@ fn sizes_and_depths_that_are_only_claimed_cost_nothing() {
 fn what_a_blob_says_must_hold_together() {
     let fingerprint = spec().fingerprint;
     let reencode = |header: &Header, layout: &CacheSpec, ranges: &[MemoryRange]| {
-        decode(&encode(header, layout, ranges, Vec::new()).unwrap(), &fingerprint)
+        decode(&encode(header, layout, ranges, Vec::new(), None).unwrap(), &fingerprint)
     };
     let mut other = spec();
     other.fingerprint.revision = "other".into();

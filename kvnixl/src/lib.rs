@@ -58,6 +58,9 @@
 //! | how is a transfer cut into requests? | [`Limits`] in `batch` |
 //! | who posts and polls, and in which order? | `poster` |
 //! | when is a transfer failed, and when settled? | [`TransferState`] in `transfer` |
+//! | what may still land after a failure? | [`Quarantined`] in `quarantine`, `docs/settling.md` |
+//! | is a peer on this host, and is it alive? | [`Locality`] in `host` |
+//! | what is counted? | [`Stats`] in `stats`, `docs/METRICS.md` |
 //! | what do peers send each other? | `blob` and `docs/WIRE.md`, `notify` |
 //! | who may read or write which blocks until when? | [`lease`] |
 //! | how does an engine hold, pull and push requests? | [`Exchange`] in `exchange`, `producer`, `consumer`, `pull` |
@@ -78,6 +81,7 @@ mod cuda;
 mod error;
 mod event;
 mod exchange;
+mod host;
 pub mod lease;
 pub mod library;
 mod link;
@@ -90,6 +94,8 @@ mod peer;
 mod poster;
 mod producer;
 mod pull;
+mod quarantine;
+mod stats;
 mod transfer;
 mod transport;
 
@@ -100,6 +106,7 @@ pub use consumer::{PullPart, PullStats, PushSource};
 pub use error::{Attempt, Attempts, Error, Result};
 pub use event::{Event, PullFailed, PullId};
 pub use exchange::{Exchange, ExchangeOptions, ExchangeStats};
+pub use host::{Barrier, Locality};
 pub use library::Library;
 pub use link::MessageStats;
 pub use loopback::LoopbackNetwork;
@@ -107,5 +114,7 @@ pub use message::{MESSAGE_VERSION, Verdict};
 pub use nixl::NixlOptions;
 pub use notify::{MAX_NOTIFICATION_BYTES, Notification};
 pub use peer::Peer;
+pub use quarantine::Quarantined;
+pub use stats::{BUCKET_SECONDS, Failures, Histogram, Stats};
 pub use transfer::{Transfer, TransferOptions, TransferState, TransferStats};
 pub use transport::{Piece, Progress, Request, RequestError, Transport};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvplan::{MemoryRange, Op};
 use kvspec::MemKind;
@@ -145,7 +145,7 @@ impl Transport for NixlTransport {
             .agent
             .create_xfer_req(op, &local, &remote, peer, Some(&options))
             .map_err(failed("create_xfer_req", format_args!("{} descriptors with {peer}", pieces.len())))?;
-        Ok(Box::new(NixlRequest { agent: self.agent.clone(), peer: peer.to_owned(), request }))
+        Ok(Box::new(NixlRequest { agent: self.agent.clone(), peer: peer.to_owned(), request, final_since: None }))
     }
 
     fn notify(&self, peer: &str, message: &[u8]) -> Result<()> {
@@ -183,7 +183,13 @@ struct NixlRequest {
     agent: nixl_sys::Agent,
     peer: String,
     request: XferRequest,
+    /// When NIXL first repeated its error after the peer was known to be gone.
+    final_since: Option<Instant>,
 }
+
+/// How long a request must have been final, its peer gone, before it counts as settled. Nothing was ever seen to land
+/// after the error (`docs/settling.md`); this is for what a progress thread has in its hands at that moment.
+const LINGER: Duration = Duration::from_millis(50);
 
 impl NixlRequest {
     fn answer(&self, call: &'static str, source: NixlError, settled: bool) -> RequestError {
@@ -210,6 +216,20 @@ impl Request for NixlRequest {
             Ok(XferStatus::Success) => Ok(Progress::Done),
             Ok(XferStatus::InProgress) => Ok(Progress::InProgress),
             Err(source) => Err(self.answer("get_xfer_status", source, false)),
+        }
+    }
+
+    fn settled_without_peer(&mut self) -> bool {
+        // Asking also makes UCX progress.
+        match self.agent.get_xfer_status(&self.request) {
+            Ok(XferStatus::InProgress) => {
+                self.final_since = None;
+                false
+            }
+            Ok(XferStatus::Success) | Err(_) => {
+                let now = Instant::now();
+                now.duration_since(*self.final_since.get_or_insert(now)) >= LINGER
+            }
         }
     }
 }

@@ -23,8 +23,10 @@ pub(crate) fn check_length(message: &[u8]) -> Result<()> {
     if len > max { Err(Error::NotificationTooLong { len, max }) } else { Ok(()) }
 }
 
-/// Turns what the transport delivered into notifications; drops what no agent of this library sends.
-pub(crate) fn accept(arrived: Vec<(String, Vec<u8>)>) -> Vec<Notification> {
+/// Turns what the transport delivered into notifications; drops what no agent of this library sends, and says how
+/// many those were.
+pub(crate) fn accept(arrived: Vec<(String, Vec<u8>)>) -> (Vec<Notification>, usize) {
+    let num_arrived = arrived.len();
     let accept = |(sender, message): (String, Vec<u8>)| {
         if message.len() > MAX_NOTIFICATION_BYTES {
             tracing::warn!(%sender, bytes = message.len(), "dropped a notification that is too long");
@@ -33,7 +35,9 @@ pub(crate) fn accept(arrived: Vec<(String, Vec<u8>)>) -> Vec<Notification> {
         let (sender, incarnation) = split_name(&sender);
         Some(Notification { sender: sender.to_owned(), incarnation, message })
     };
-    arrived.into_iter().filter_map(accept).collect()
+    let kept: Vec<Notification> = arrived.into_iter().filter_map(accept).collect();
+    let dropped = num_arrived - kept.len();
+    (kept, dropped)
 }
 
 /// An agent's name on the transport: `name@incarnation`, so that a process that comes back under its old name is
@@ -82,8 +86,8 @@ mod tests {
         assert!(check_length(&long[1..]).is_ok());
         assert!(matches!(check_length(&long), Err(Error::NotificationTooLong { .. })));
         let arrived = vec![("a".to_owned(), long), ("a".to_owned(), vec![0, 0xff])];
-        let kept = accept(arrived);
-        assert_eq!(kept.len(), 1);
+        let (kept, dropped) = accept(arrived);
+        assert_eq!((kept.len(), dropped), (1, 1));
         assert_eq!(kept[0].message, [0, 0xff]);
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kvspec::ValidSpec;
 
+use crate::host::{Locality, Watch};
 use crate::memory::RangeTable;
 
 /// A peer that an agent has connected: plan against its [`layout`](Peer::layout), then start transfers with it.
@@ -26,6 +27,8 @@ pub(crate) struct PeerInner {
     pub(crate) ranges: RangeTable,
     /// Transfers with the peer that have not settled.
     pub(crate) unsettled: Arc<AtomicUsize>,
+    pub(crate) locality: Locality,
+    pub(crate) watch: Arc<Watch>,
 }
 
 impl Peer {
@@ -51,6 +54,30 @@ impl Peer {
     #[must_use]
     pub fn layout(&self) -> &ValidSpec {
         &self.inner.layout
+    }
+
+    /// Where the peer is, as it says: whether the kernel can copy, or something keeps it from doing so.
+    #[must_use]
+    pub fn locality(&self) -> &Locality {
+        &self.inner.locality
+    }
+
+    /// Whether it is certain that the peer's process is gone. Seen by itself only for processes of this host and PID
+    /// namespace; elsewhere see [`Peer::declare_gone`].
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.inner.watch.is_gone()
+    }
+
+    /// Takes the caller's word that the peer's process is gone, so that failed transfers with it settle.
+    ///
+    /// # Safety
+    ///
+    /// The process must have ended (its host lost its power, an orchestrator has seen its exit): while it lives, it
+    /// may write what it was asked to, into memory that is then used for something else.
+    pub unsafe fn declare_gone(&self) {
+        tracing::info!(peer = self.name(), incarnation = self.incarnation(), "peer declared gone");
+        self.inner.watch.declare_gone();
     }
 
     /// Transfers with the peer that have not settled.

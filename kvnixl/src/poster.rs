@@ -15,6 +15,8 @@ use kvplan::Op;
 
 use crate::batch::{Limits, Pieces};
 use crate::error::{Error, Result};
+use crate::host::Watch;
+use crate::quarantine::{Claim, Ledger, Quarantined};
 use crate::transfer::Shared;
 use crate::transport::{Piece, Progress, Request, RequestError, Transport};
 
@@ -22,20 +24,41 @@ use crate::transport::{Piece, Progress, Request, RequestError, Transport};
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) shared: Arc<Shared>,
+    /// The engine's name of what the blocks belong to.
+    pub(crate) request: Option<String>,
     pub(crate) op: Op,
     /// The peer's name on the transport.
     pub(crate) peer: String,
+    pub(crate) incarnation: u64,
+    /// The peer's process.
+    pub(crate) watch: Arc<Watch>,
     pub(crate) pieces: Pieces,
     pub(crate) limits: Limits,
     pub(crate) notify: Option<Vec<u8>>,
     pub(crate) deadline: Option<Instant>,
     /// Posted and in progress.
-    pub(crate) outstanding: Vec<Box<dyn Request>>,
+    pub(crate) outstanding: Vec<Posted>,
     /// Failed with no proof that they have settled. Kept: a released request may still write.
-    pub(crate) stuck: Vec<Box<dyn Request>>,
+    pub(crate) stuck: Vec<Posted>,
+    /// When the transfer failed.
+    pub(crate) failed: Option<Instant>,
+    /// When the stuck ones were looked at.
+    pub(crate) looked: Instant,
     /// Counted down when the transfer settles: the agent's, the peer's.
     pub(crate) in_use: Option<[InUse; 2]>,
+    /// Room among what is in flight, until it settles.
+    pub(crate) claim: Option<Claim>,
 }
+
+/// A request that NIXL has, and what it moves.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    request: Box<dyn Request>,
+    pieces: Vec<Piece>,
+}
+
+/// Time between two looks at requests that may have settled since their peer is gone.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A count of unsettled transfers that this transfer is part of while the value lives.
 #[derive(Debug)]
@@ -171,7 +194,8 @@ impl Worker {
         for job in jobs.iter().filter(|job| !job.shared.is_finished()) {
             // A panic may have lost a request.
             let settled = !panicked && job.outstanding.is_empty() && job.stuck.is_empty();
-            job.shared.finish(Err(Error::ShutDown { agent: self.transport.name().to_owned() }), settled);
+            let cause = Arc::new(Error::ShutDown { agent: self.transport.name().to_owned() });
+            job.shared.fail(cause, settled);
         }
         jobs.retain(|job| panicked || !job.is_over());
         let left = jobs.len();
@@ -212,7 +236,13 @@ impl Worker {
             match idle_rounds {
                 // Nothing to look after.
                 _ if !jobs.iter().any(Job::needs_care) && queue.stop.is_none() => {
-                    queue = self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+                    // What is stuck settles once its peer is seen to be gone.
+                    queue = if jobs.iter().any(|job| job.watch.can_tell()) {
+                        let woken = self.inbox.wake.wait_timeout(queue, LOOK);
+                        woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                    } else {
+                        self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner())
+                    };
                 }
                 0 => {}
                 // The first rounds poll at once: most requests end within microseconds.
@@ -238,9 +268,10 @@ impl Worker {
 
     /// Polls what is in progress and posts at most one request. Says whether anything changed.
     fn turn(&mut self, job: &mut Job, stopping: bool) -> bool {
-        let before = job.outstanding.len();
+        let before = (job.outstanding.len(), job.stuck.len());
         job.poll();
-        let mut moved = job.outstanding.len() != before;
+        job.look();
+        let mut moved = (job.outstanding.len(), job.stuck.len()) != before;
         let finished = job.shared.is_finished();
         if finished {
             job.pieces.clear();
@@ -261,6 +292,9 @@ impl Worker {
         if job.is_over() {
             job.release();
             job.shared.settle();
+            job.ledger().settle(job.shared.id);
+        } else if moved && let Some(cause) = job.shared.cause() {
+            job.quarantine(cause);
         }
         moved
     }
@@ -277,24 +311,36 @@ impl Worker {
         let start = Instant::now();
         let posted = request.post();
         job.shared.count_request(prepare, start.elapsed());
-        job.account(request, posted);
+        if matches!(posted, Ok(Progress::Done)) {
+            return;
+        }
+        let pieces = std::mem::take(&mut self.request);
+        job.account(Posted { request, pieces }, posted);
     }
 
     /// Everything is in place: tells the peer, then the owner.
     fn complete(&self, job: &mut Job) {
         let notified = match job.notify.take() {
-            Some(message) => self.transport.notify(&job.peer, &message),
+            Some(message) => {
+                let sent = self.transport.notify(&job.peer, &message);
+                job.ledger().recorder.notified(sent.is_ok());
+                sent
+            }
             None => Ok(()),
         };
         job.release();
-        job.shared.finish(notified, true);
+        job.shared.complete(notified);
     }
 }
 
 impl Job {
     /// There is something to post, to poll or to end.
     fn needs_care(&self) -> bool {
-        !self.shared.is_finished() || !self.outstanding.is_empty()
+        !self.shared.is_finished() || !self.outstanding.is_empty() || (!self.stuck.is_empty() && self.watch.is_gone())
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.shared.ledger
     }
 
     /// Nothing is posted any more and nothing can land.
@@ -305,24 +351,35 @@ impl Job {
     fn poll(&mut self) {
         let mut index = 0;
         // One by one: when a request fails, the others still count as in progress.
-        while let Some(request) = self.outstanding.get_mut(index) {
-            match request.poll() {
+        while let Some(posted) = self.outstanding.get_mut(index) {
+            match posted.request.poll() {
                 Ok(Progress::InProgress) => index += 1,
                 ended => {
-                    let request = self.outstanding.remove(index);
-                    self.account(request, ended);
+                    let posted = self.outstanding.remove(index);
+                    self.account(posted, ended);
                 }
             }
         }
     }
 
-    fn account(&mut self, request: Box<dyn Request>, progress: Result<Progress, RequestError>) {
+    /// Lets go of stuck requests that nobody is left to complete.
+    fn look(&mut self) {
+        if self.stuck.is_empty() || self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        if self.watch.is_gone() {
+            self.stuck.retain_mut(|posted| !posted.request.settled_without_peer());
+        }
+    }
+
+    fn account(&mut self, posted: Posted, progress: Result<Progress, RequestError>) {
         match progress {
             Ok(Progress::Done) => {}
-            Ok(Progress::InProgress) => self.outstanding.push(request),
+            Ok(Progress::InProgress) => self.outstanding.push(posted),
             Err(RequestError { cause, settled }) => {
                 if !settled {
-                    self.stuck.push(request);
+                    self.stuck.push(posted);
                 }
                 self.give_up(cause);
             }
@@ -332,14 +389,41 @@ impl Job {
     fn give_up(&mut self, cause: Error) {
         self.pieces.clear();
         let settled = self.outstanding.is_empty() && self.stuck.is_empty();
+        let cause = Arc::new(cause);
         if settled {
             self.release();
+        } else {
+            // Before the owner learns of the failure: then the list is complete.
+            self.quarantine(self.shared.cause().unwrap_or_else(|| cause.clone()));
         }
-        self.shared.finish(Err(cause), settled);
+        self.shared.fail(cause, settled);
+    }
+
+    /// Lists what may still land for a transfer that has failed.
+    fn quarantine(&mut self, cause: Arc<Error>) {
+        let unsettled = self.outstanding.iter().chain(&self.stuck);
+        let pieces: Vec<Piece> = unsettled.flat_map(|posted| &posted.pieces).copied().collect();
+        let entry = Quarantined {
+            transfer: self.shared.id,
+            request: self.request.clone(),
+            peer: self.shared.peer.clone(),
+            incarnation: self.incarnation,
+            op: self.op,
+            cause,
+            since: *self.failed.get_or_insert_with(Instant::now),
+            in_progress: self.outstanding.len(),
+            unproven: self.stuck.len(),
+            pieces,
+        };
+        if let Some(claim) = &mut self.claim {
+            claim.shrink(entry.bytes(), entry.pieces.len());
+        }
+        self.ledger().quarantine(entry);
     }
 
     /// Ends the claim on memory and peer; before the owner learns that the transfer has settled.
     fn release(&mut self) {
         self.in_use = None;
+        self.claim = None;
     }
 }

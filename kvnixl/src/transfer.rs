@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::batch::Limits;
 use crate::error::{Error, Result};
+use crate::quarantine::Ledger;
+use crate::stats::Outcome;
 
 /// What a transfer does besides moving bytes.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,10 @@ pub struct TransferOptions {
     pub deadline: Option<Duration>,
     /// Overrides the agent's limits.
     pub limits: Option<Limits>,
+    /// The engine's name of what the blocks belong to: in log spans and in quarantine.
+    pub request: Option<String>,
+    /// How many of the bytes are padding, as the plan's report says: for [`Stats`](crate::Stats).
+    pub padding: u64,
 }
 
 impl TransferOptions {
@@ -34,6 +40,20 @@ impl TransferOptions {
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// Names the engine's request.
+    #[must_use]
+    pub fn request(mut self, request: impl Into<String>) -> Self {
+        self.request = Some(request.into());
+        self
+    }
+
+    /// Says how many of the bytes are padding.
+    #[must_use]
+    pub fn padding(mut self, bytes: u64) -> Self {
+        self.padding = bytes;
         self
     }
 
@@ -85,6 +105,8 @@ impl TransferState {
 pub struct TransferStats {
     /// Bytes to move.
     pub bytes: u64,
+    /// How many of them are padding, as the caller said.
+    pub padding: u64,
     /// Descriptors asked for, before they were cut.
     pub descriptors: usize,
     /// Requests posted.
@@ -185,6 +207,9 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) peer: String,
     pub(crate) started: Instant,
+    /// Names transfer, request and peer in everything that is logged about it.
+    pub(crate) span: tracing::Span,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) cancelled: AtomicBool,
     status: Mutex<Status>,
     changed: Condvar,
@@ -208,12 +233,14 @@ impl Status {
 }
 
 impl Shared {
-    pub(crate) fn new(id: u64, peer: String, bytes: u64, descriptors: usize) -> Self {
-        let stats = TransferStats { bytes, descriptors, ..TransferStats::default() };
+    pub(crate) fn new(id: u64, peer: String, stats: TransferStats, span: tracing::Span, ledger: Arc<Ledger>) -> Self {
+        ledger.recorder.started();
         Self {
             id,
             peer,
             started: Instant::now(),
+            span,
+            ledger,
             cancelled: AtomicBool::new(false),
             status: Mutex::new(Status { stats, ..Status::default() }),
             changed: Condvar::new(),
@@ -229,23 +256,46 @@ impl Shared {
         stats.requests += 1;
         stats.prepare += prepare;
         stats.post += post;
+        self.ledger.recorder.posted(post);
     }
 
-    /// Records the outcome; the first one stands.
-    pub(crate) fn finish(&self, outcome: Result<(), Error>, settled: bool) {
+    /// Records that every byte is in place and what became of the notification.
+    pub(crate) fn complete(&self, notified: Result<(), Error>) {
+        let _entered = self.span.enter();
         let mut status = self.status();
-        if status.outcome.is_none() {
-            status.stats.elapsed = Some(self.started.elapsed());
-            status.settled = settled;
-            match &outcome {
-                Ok(()) => tracing::debug!(transfer = self.id, peer = %self.peer, "transfer done"),
-                Err(cause) => {
-                    tracing::warn!(transfer = self.id, peer = %self.peer, settled, error = %cause, "transfer failed");
-                }
-            }
-            status.outcome = Some(outcome.map_err(Arc::new));
-            self.changed.notify_all();
+        if status.outcome.is_some() {
+            return;
         }
+        status.stats.elapsed = Some(self.started.elapsed());
+        status.settled = true;
+        let stats = status.stats;
+        match &notified {
+            Ok(()) => {
+                tracing::debug!(requests = stats.requests, elapsed = ?stats.elapsed, "transfer done");
+                self.ledger.recorder.ended(&Outcome::Done(&stats));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "transfer done, but its notification could not be sent");
+                self.ledger.recorder.ended(&Outcome::Unannounced);
+            }
+        }
+        status.outcome = Some(notified.map_err(Arc::new));
+        self.changed.notify_all();
+    }
+
+    /// Records why not everything was moved; the first cause stands.
+    pub(crate) fn fail(&self, cause: Arc<Error>, settled: bool) {
+        let _entered = self.span.enter();
+        let mut status = self.status();
+        if status.outcome.is_some() {
+            return;
+        }
+        status.stats.elapsed = Some(self.started.elapsed());
+        status.settled = settled;
+        tracing::warn!(settled, error = %cause, "transfer failed");
+        self.ledger.recorder.ended(&Outcome::Failed(&cause));
+        status.outcome = Some(Err(cause));
+        self.changed.notify_all();
     }
 
     /// Records that nothing can land any more.
@@ -253,8 +303,19 @@ impl Shared {
         let mut status = self.status();
         if !status.settled {
             status.settled = true;
+            self.span.in_scope(|| tracing::info!(after = ?self.started.elapsed(), "transfer settled"));
             self.changed.notify_all();
         }
+    }
+
+    /// Takes it back: it was never begun.
+    pub(crate) fn refuse(&self) {
+        self.ledger.recorder.withdrawn();
+    }
+
+    /// Why it failed.
+    pub(crate) fn cause(&self) -> Option<Arc<Error>> {
+        self.status().outcome.as_ref()?.as_ref().err().cloned()
     }
 
     pub(crate) fn is_finished(&self) -> bool {

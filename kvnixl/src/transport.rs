@@ -94,6 +94,12 @@ pub trait Request: Send + fmt::Debug {
     ///
     /// As [`Request::post`].
     fn poll(&mut self) -> Result<Progress, RequestError>;
+
+    /// Whether a request that failed unsettled has settled by now, given that the peer's process is known to be
+    /// gone. Called now and then; `true` ends the request.
+    fn settled_without_peer(&mut self) -> bool {
+        false
+    }
 }
 
 /// How far a request is.

@@ -326,3 +326,60 @@ fn names_and_limits_that_cannot_work_are_refused() {
     let limited = Agent::loopback("a", &network, limits);
     assert!(matches!(limited, Err(Error::ZeroLimit { limit: "request_descriptors" })));
 }
+
+#[test]
+fn what_exceeds_the_agents_bounds_would_block_and_starts_once_others_have_settled() {
+    let network = LoopbackNetwork::new();
+    let prefill = Worker::loopback("prefill", &network, LEN, 1);
+    let mut limits = Limits::default();
+    limits.in_flight_bytes = 3000;
+    limits.in_flight_descriptors = 3;
+    let decode = Worker::new(Agent::loopback("decode", &network, limits).unwrap(), LEN, 2);
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    let start = |descriptors: &[_]| decode.agent.start(&peer, Op::Read, descriptors, TransferOptions::default());
+    network.stall(true);
+    let first = start(&[descriptor(0, 0, 1000), descriptor(1000, 1000, 1000)]).unwrap();
+    let refused = start(&[descriptor(2000, 2000, 1001)]).unwrap_err();
+    assert!(
+        matches!(refused, Error::WouldBlock { bytes: 1001, in_flight_bytes: 2000, max_bytes: 3000, .. }),
+        "{refused}"
+    );
+    let refused = start(&[descriptor(2000, 2000, 1), descriptor(3000, 3000, 1)]).unwrap_err();
+    assert!(matches!(refused, Error::WouldBlock { descriptors: 2, in_flight_descriptors: 2, .. }), "{refused}");
+    let second = start(&[descriptor(2000, 2000, 1000)]).unwrap();
+    assert_eq!(decode.agent.stats().in_flight_bytes, 3000);
+    // A transfer cannot widen the agent's bounds.
+    let options = TransferOptions::default().limits(Limits::default());
+    let wider = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 1)], options);
+    assert!(matches!(wider, Err(Error::WouldBlock { .. })));
+    network.stall(false);
+    first.wait(PATIENCE).unwrap();
+    second.wait(PATIENCE).unwrap();
+    let alone = start(&[descriptor(0, 0, 60_000)]).unwrap();
+    alone.wait(PATIENCE).unwrap();
+    let stats = decode.agent.stats();
+    assert_eq!((stats.transfers_started, stats.transfers_done, stats.transfers_refused), (3, 3, 3));
+    assert_eq!((stats.in_flight_bytes, stats.in_flight_descriptors), (0, 0));
+}
+
+#[test]
+fn a_lost_request_is_listed_until_its_peer_is_declared_gone() {
+    let (network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    network.break_requests(true);
+    let lost = [descriptor(0, 1024, 3000)];
+    let options = TransferOptions::default().request("req-1");
+    let transfer = decode.agent.start(&peer, Op::Write, &lost, options).unwrap();
+    assert!(matches!(transfer.wait(PATIENCE), Err(Error::TransferFailed { settled: false, .. })));
+    let [entry] = &decode.agent.quarantine()[..] else { panic!("{:?}", decode.agent.quarantine()) };
+    assert_eq!((entry.request.as_deref(), entry.op, entry.unproven), (Some("req-1"), Op::Write, 1));
+    let [piece] = entry.pieces[..] else { panic!("{entry:?}") };
+    assert_eq!((piece.local, piece.remote, piece.len), (decode.memory.base(), prefill.memory.base() + 1024, 3000));
+    assert!(transfer.wait_settled(Duration::from_millis(100)).is_err());
+    assert!(!peer.is_gone());
+    // SAFETY: the loopback copies only inside a post, and none runs.
+    unsafe { peer.declare_gone() };
+    transfer.wait_settled(PATIENCE).unwrap();
+    eventually("an empty quarantine", || decode.agent.quarantine().is_empty());
+    decode.agent.deregister().unwrap();
+}

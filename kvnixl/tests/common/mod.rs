@@ -55,6 +55,16 @@ impl Memory {
         unsafe { std::ptr::copy(bytes.as_ptr(), self.base.add(offset), bytes.len()) };
     }
 
+    /// Unmaps the whole pages in a range. Nothing here may touch it again.
+    pub fn unmap(&self, offset: usize, len: usize) {
+        assert!(offset + len <= self.len);
+        let start = (self.base.addr() + offset).next_multiple_of(4096);
+        let end = (self.base.addr() + offset + len) & !4095;
+        assert!(start < end);
+        // SAFETY: whole pages inside an allocation of whole mappings, which the caller gives up.
+        assert_eq!(unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start), end - start) }, 0);
+    }
+
     /// The allocation lives on: something may still write it.
     pub fn leak(self) {
         std::mem::forget(self);

@@ -80,6 +80,16 @@ impl PeerProcess {
         (sender.to_owned(), incarnation.parse().ok(), bytes(message))
     }
 
+    /// Unmaps pages of the peer's memory, which stays registered.
+    pub fn unmap(&mut self, offset: usize, len: usize) {
+        assert_eq!(self.ask(&format!("unmap {offset} {len}")), "ok");
+    }
+
+    /// Deregisters the peer's memory, which stays mapped.
+    pub fn deregister(&mut self) {
+        assert_eq!(self.ask("deregister"), "ok");
+    }
+
     /// Stops every thread of the peer.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
@@ -154,6 +164,14 @@ pub fn serve() {
                 };
                 let expected = super::pattern(seed as u64, from, len);
                 say(&(worker.memory.read(offset, len) == expected).to_string());
+            }
+            ["unmap", offset, len] => {
+                worker.memory.unmap(offset.parse().unwrap(), len.parse().unwrap());
+                say("ok");
+            }
+            ["deregister"] => {
+                worker.agent.deregister().unwrap();
+                say("ok");
             }
             ["notify", message] => {
                 worker.agent.notify(peer.as_ref().unwrap(), &bytes(message)).unwrap();
