@@ -334,7 +334,7 @@ impl Agent {
         let (_, ranges) = self.registered(&memory)?;
         let pieces = pieces(descriptors, ranges, &peer.inner.ranges)?;
         let bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len));
-        let claim = self.ledger.claim(&self.name, &self.limits, bytes, pieces.len())?;
+        let claim = self.ledger.claim(&self.limits, bytes, pieces.len())?;
         let in_use = {
             let peers = self.peers();
             if !peers.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {

@@ -154,28 +154,6 @@ pub enum Error {
         /// Bytes of it; 0 when the storage is not registered.
         registered: u64,
     },
-    /// Too much is in flight at the agent for another transfer. Nothing was posted: try again when some of it has
-    /// settled.
-    #[error(
-        "agent {agent} has {in_flight_bytes} bytes and {in_flight_descriptors} descriptors in flight; {bytes} bytes and \
-         {descriptors} descriptors more exceed its limits of {max_bytes} and {max_descriptors}; try again later"
-    )]
-    WouldBlock {
-        /// The agent.
-        agent: String,
-        /// Bytes asked for.
-        bytes: u64,
-        /// Descriptors asked for.
-        descriptors: u64,
-        /// Bytes that have not settled.
-        in_flight_bytes: u64,
-        /// Descriptors that have not settled.
-        in_flight_descriptors: u64,
-        /// Limit in bytes.
-        max_bytes: u64,
-        /// Limit in descriptors.
-        max_descriptors: u64,
-    },
     /// The peer was replaced by a newer connection, disconnected, or belongs to another agent.
     #[error("peer {peer} is not connected to this agent any more; use what the latest connect returned")]
     PeerGone {

@@ -112,13 +112,7 @@ impl Ledger {
     }
 
     /// Claims room for a transfer. One that alone exceeds the limits may run when nothing else does.
-    pub(crate) fn claim(
-        self: &Arc<Self>,
-        agent: &str,
-        limits: &Limits,
-        bytes: u64,
-        descriptors: usize,
-    ) -> Result<Claim> {
+    pub(crate) fn claim(self: &Arc<Self>, limits: &Limits, bytes: u64, descriptors: usize) -> Result<Claim> {
         let descriptors = u64::try_from(descriptors).unwrap_or(u64::MAX);
         let max_descriptors = u64::try_from(limits.in_flight_descriptors).unwrap_or(u64::MAX);
         // The lock makes both counts one.
@@ -131,15 +125,9 @@ impl Ledger {
             fits(other_bytes, bytes, limits.in_flight_bytes) && fits(other_descriptors, descriptors, max_descriptors);
         if !alone && !room {
             self.recorder.refused();
-            return Err(Error::WouldBlock {
-                agent: agent.to_owned(),
-                bytes,
-                descriptors,
-                in_flight_bytes: other_bytes,
-                in_flight_descriptors: other_descriptors,
-                max_bytes: limits.in_flight_bytes,
-                max_descriptors,
-            });
+            tracing::debug!(bytes, descriptors, other_bytes, other_descriptors, ?limits, "transfer would block");
+            let descriptors = usize::try_from(other_descriptors).unwrap_or(usize::MAX);
+            return Err(Error::WouldBlock { bytes: other_bytes, descriptors });
         }
         // Cannot wrap: either both were 0, or the sums were checked.
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -198,17 +186,14 @@ mod tests {
     fn what_does_not_fit_beside_others_would_block_and_fits_later() {
         let ledger = Arc::new(Ledger::new("decode"));
         let limits = limits(100, 10);
-        let first = ledger.claim("decode", &limits, 60, 5).unwrap();
-        let mut second = ledger.claim("decode", &limits, 40, 5).unwrap();
+        let first = ledger.claim(&limits, 60, 5).unwrap();
+        let mut second = ledger.claim(&limits, 40, 5).unwrap();
         for (bytes, descriptors) in [(1, 0), (0, 1), (u64::MAX, 1)] {
-            let refused = ledger.claim("decode", &limits, bytes, descriptors);
-            assert!(matches!(
-                refused,
-                Err(Error::WouldBlock { in_flight_bytes: 100, in_flight_descriptors: 10, max_bytes: 100, .. })
-            ));
+            let refused = ledger.claim(&limits, bytes, descriptors);
+            assert!(matches!(refused, Err(Error::WouldBlock { bytes: 100, descriptors: 10 })));
         }
         second.shrink(10, 1);
-        assert!(ledger.claim("decode", &limits, 30, 4).is_ok());
+        assert!(ledger.claim(&limits, 30, 4).is_ok());
         drop((first, second));
         let stats = ledger.stats(0);
         assert_eq!((stats.in_flight_bytes, stats.in_flight_descriptors, stats.transfers_refused), (0, 0, 3));
@@ -217,9 +202,9 @@ mod tests {
     #[test]
     fn a_transfer_beyond_the_limits_runs_alone() {
         let ledger = Arc::new(Ledger::new("decode"));
-        let huge = ledger.claim("decode", &limits(100, 10), 1000, 1000).unwrap();
-        assert!(ledger.claim("decode", &limits(100, 10), 1, 1).is_err());
+        let huge = ledger.claim(&limits(100, 10), 1000, 1000).unwrap();
+        assert!(ledger.claim(&limits(100, 10), 1, 1).is_err());
         drop(huge);
-        assert!(ledger.claim("decode", &limits(100, 10), 1, 1).is_ok());
+        assert!(ledger.claim(&limits(100, 10), 1, 1).is_ok());
     }
 }

@@ -340,12 +340,9 @@ fn what_exceeds_the_agents_bounds_would_block_and_starts_once_others_have_settle
     network.stall(true);
     let first = start(&[descriptor(0, 0, 1000), descriptor(1000, 1000, 1000)]).unwrap();
     let refused = start(&[descriptor(2000, 2000, 1001)]).unwrap_err();
-    assert!(
-        matches!(refused, Error::WouldBlock { bytes: 1001, in_flight_bytes: 2000, max_bytes: 3000, .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, Error::WouldBlock { bytes: 2000, descriptors: 2 }), "{refused}");
     let refused = start(&[descriptor(2000, 2000, 1), descriptor(3000, 3000, 1)]).unwrap_err();
-    assert!(matches!(refused, Error::WouldBlock { descriptors: 2, in_flight_descriptors: 2, .. }), "{refused}");
+    assert!(matches!(refused, Error::WouldBlock { descriptors: 2, .. }), "{refused}");
     let second = start(&[descriptor(2000, 2000, 1000)]).unwrap();
     assert_eq!(decode.agent.stats().in_flight_bytes, 3000);
     // A transfer cannot widen the agent's bounds.
