@@ -204,13 +204,13 @@ pub enum Union {
 /// Checks a worker's layers against all peers of one deployment that have connected so far.
 ///
 /// A pair of pipeline stages skips layers that the other stage lacks; only when the last stage has connected can a
-/// layer be said to be missing.
+/// layer be said to be missing. Where peers state different numbers of stages, the largest counts.
 ///
 /// # Errors
 ///
 /// [`Refusal::LayerMissing`] for every layer that travels here and lies on no stage of the peer.
 pub fn check_union(local: &ValidSpec, peers: &[ValidSpec]) -> Result<Union, PairError> {
-    let num_stages = peers.first().map_or(1, |peer| peer.topology.pp.size);
+    let num_stages = peers.iter().map(|peer| peer.topology.pp.size).max().unwrap_or(1);
     let seen: BTreeSet<u32> = peers.iter().map(|peer| peer.topology.pp.rank).collect();
     let stages: Vec<u32> = (0..num_stages).filter(|stage| !seen.contains(stage)).collect();
     if !stages.is_empty() {

@@ -44,6 +44,17 @@ pub enum Finding {
         known: u32,
     },
 
+    /// A dimension has more ranks than any deployment.
+    #[error("{dimension} has {size} ranks, and at most {limit} are planned for; check the size")]
+    TooManyRanks {
+        /// The dimension.
+        dimension: Dimension,
+        /// Its size.
+        size: u32,
+        /// Bound.
+        limit: u32,
+    },
+
     /// A shard has no ranks.
     #[error("{dimension}.size is 0; it counts the ranks, so it is at least 1")]
     NoRanks {

@@ -4,6 +4,9 @@ use super::finding::{Dimension, Finding};
 use crate::ids::GroupId;
 use crate::spec::{CacheSpec, Usage};
 
+/// Ranks that a dimension may have. Who serves whom is worked out rank by rank, from a peer's word.
+const MAX_RANKS: u32 = 1 << 16;
+
 /// Checks the topology; whether ranks and sizes are sound enough to derive units from.
 pub(super) fn check(spec: &CacheSpec, findings: &mut Vec<Finding>) -> bool {
     let topology = &spec.topology;
@@ -14,6 +17,8 @@ pub(super) fn check(spec: &CacheSpec, findings: &mut Vec<Finding>) -> bool {
     {
         if size == 0 {
             findings.push(Finding::NoRanks { dimension });
+        } else if size > MAX_RANKS {
+            findings.push(Finding::TooManyRanks { dimension, size, limit: MAX_RANKS });
         } else if rank >= size {
             findings.push(Finding::Rank { dimension, rank, size });
         }
