@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use kvspec::family::{Budget, Family, Overlap};
-use kvspec::{Axis, BlockId, GroupId, Part, StorageIndex, ValidSpec};
+use kvspec::{Axis, BlockId, GroupId, Layer, Part, StorageIndex, ValidSpec};
 
 use crate::descriptor::{Descriptor, Descriptors, ZeroRange};
 use crate::lane::{LaneKey, PartPair};
@@ -82,6 +82,12 @@ pub enum VerifyError {
         /// First byte that differs.
         offset: u64,
     },
+    /// The request is too large to be proved within the steps allowed; nothing is known to be wrong.
+    #[error("proving the answer takes more than {limit} steps; verify smaller requests")]
+    TooLarge {
+        /// Steps allowed.
+        limit: u64,
+    },
     /// The number of padding bytes is not what is moved beyond need.
     #[error("the answer counts {counted} padding bytes and moves {moved}")]
     WrongPadding {
@@ -90,6 +96,28 @@ pub enum VerifyError {
         /// As moved.
         moved: u64,
     },
+}
+
+/// Steps of [`PairPlan::verify`], cells for the most part: some tens of seconds.
+const MAX_STEPS: u64 = 1 << 32;
+/// Steps that debug builds spend on every answer.
+#[cfg(debug_assertions)]
+pub(crate) const MAX_DEBUG_STEPS: u64 = 1 << 26;
+/// What setting up one comparison of a part with a gap costs.
+const OVERLAP_STEPS: u64 = 16;
+
+/// Counts the steps of a proof. Blocks of a peer may claim any number of tokens.
+#[derive(Debug)]
+struct Steps {
+    limit: u64,
+    left: u64,
+}
+
+impl Steps {
+    fn spend(&mut self, steps: u64) -> Result<(), VerifyError> {
+        self.left = self.left.checked_sub(steps).ok_or(VerifyError::TooLarge { limit: self.limit })?;
+        Ok(())
+    }
 }
 
 /// Bytes that must get from a source to a destination.
@@ -117,8 +145,15 @@ impl PairPlan {
     ///
     /// # Errors
     ///
-    /// [`VerifyError`] with the first thing that is wrong.
+    /// [`VerifyError`] with the first thing that is wrong; [`VerifyError::TooLarge`] for requests of billions of
+    /// cells.
     pub fn verify(&self, request: &Request, answer: &Descriptors) -> Result<(), VerifyError> {
+        self.verify_within(request, answer, MAX_STEPS)
+    }
+
+    /// The same within a number of steps.
+    pub(crate) fn verify_within(&self, request: &Request, answer: &Descriptors, limit: u64) -> Result<(), VerifyError> {
+        let mut steps = Steps { limit, left: limit };
         let reads = self.options.op == Op::Read;
         let destination = if reads { &self.local } else { &self.remote };
         in_bounds(&self.local, Side::Local, answer, |d| (d.local_storage, d.local_offset))?;
@@ -126,7 +161,7 @@ impl PairPlan {
 
         let (lists, source_lists) =
             if reads { (&request.local, &request.remote) } else { (&request.remote, &request.local) };
-        let (needed, zero) = self.needed(lists, source_lists);
+        let (needed, zero) = self.needed(lists, source_lists, &mut steps)?;
         if zero != answer.zero() {
             let differs = zero.iter().zip(answer.zero()).find(|(a, b)| a != b).map(|(a, _)| *a);
             let first = differs.or(zero.get(answer.zero().len()).copied()).or(answer.zero().get(zero.len()).copied());
@@ -149,11 +184,20 @@ impl PairPlan {
         let listed: Vec<HashSet<u64>> =
             lists.iter().map(|list| list.blocks.iter().map(|block| u64::from(block.0)).collect()).collect();
         let lists: Vec<_> = lists.iter().zip(&listed).collect();
-        padding.iter().try_for_each(|&padding| self.may_overwrite(destination, &lists, padding))
+        if padding.is_empty() {
+            return Ok(());
+        }
+        let owners = owners(destination);
+        padding.iter().try_for_each(|&padding| self.may_overwrite(destination, &owners, &lists, padding, &mut steps))
     }
 
     /// Needed bytes, and destination ranges that no source holds, both sorted.
-    fn needed(&self, lists: &[BlockList], source_lists: &[BlockList]) -> (Vec<Needed>, Vec<ZeroRange>) {
+    fn needed(
+        &self,
+        lists: &[BlockList],
+        source_lists: &[BlockList],
+        steps: &mut Steps,
+    ) -> Result<(Vec<Needed>, Vec<ZeroRange>), VerifyError> {
         let reads = self.options.op == Op::Read;
         let mut refusals = Vec::new();
         let pairs = match_parts(&self.local, &self.remote, self.options.op, &mut refusals);
@@ -165,7 +209,8 @@ impl PairPlan {
             let Some(list) = list_of(lists, destination_group).map(|at| &lists[at]) else { continue };
             let empty = BlockList { group: source_group, first: 0, blocks: Vec::new() };
             let source_list = list_of(source_lists, source_group).map_or(&empty, |at| &source_lists[at]);
-            self.needed_of(*key, pair, list, source_list, &mut needed, &mut zero);
+            steps.spend(lists.len() as u64 + source_lists.len() as u64)?;
+            self.needed_of(*key, pair, list, source_list, (&mut needed, &mut zero), steps)?;
         }
         needed.sort_unstable();
         join(&mut needed);
@@ -177,7 +222,7 @@ impl PairPlan {
             }
             touch
         });
-        (needed, zero)
+        Ok((needed, zero))
     }
 
     fn needed_of(
@@ -186,9 +231,9 @@ impl PairPlan {
         pair: &PartPair<'_>,
         list: &BlockList,
         source_list: &BlockList,
-        needed: &mut Vec<Needed>,
-        zero: &mut Vec<ZeroRange>,
-    ) {
+        (needed, zero): (&mut Vec<Needed>, &mut Vec<ZeroRange>),
+        steps: &mut Steps,
+    ) -> Result<(), VerifyError> {
         let reads = self.options.op == Op::Read;
         let time = |spec: &ValidSpec, group: GroupId| Timeline::new(spec, &spec.groups[group.index()]);
         let (local_time, remote_time) = (time(&self.local, key.local_group), time(&self.remote, key.remote_group));
@@ -196,15 +241,18 @@ impl PairPlan {
         let remote = (pair.remote, pair.remote_unit, remote_time);
         let ((to, to_unit, to_time), (from, from_unit, from_time)) =
             if reads { (local, remote) } else { (remote, local) };
+        let (to_axes, from_axes) = (axes(to), axes(from));
+        let cell_steps = (1 + to_axes.len() + from_axes.len()) as u64;
         let held = |block: u64| -> Option<BlockId> {
             source_list.blocks.get(usize::try_from(block.checked_sub(source_list.first)?).ok()?).copied()
         };
         for (&block, index) in list.blocks.iter().zip(list.first..).filter(|(block, _)| !block.is_hole()) {
-            for segment in segments(to_time, from_time, index) {
+            for segment in segments(to_time, from_time, index, steps)? {
                 let held = held(segment.source_block);
                 for (state, source_state) in states(to, to_time, &segment, from, from_time) {
+                    steps.spend(pair.num_units.saturating_mul(cell_steps))?;
                     for unit in 0..pair.num_units {
-                        let offset = cell(to, block, to_unit + unit, state);
+                        let offset = cell(to, &to_axes, block, to_unit + unit, state);
                         let len = to.content;
                         match held {
                             Some(source_block) => {
@@ -212,7 +260,7 @@ impl PairPlan {
                                     storage: to.storage,
                                     offset,
                                     source_storage: from.storage,
-                                    source_offset: cell(from, source_block, from_unit + unit, source_state),
+                                    source_offset: cell(from, &from_axes, source_block, from_unit + unit, source_state),
                                     len,
                                 };
                                 if !needed.last_mut().is_some_and(|last| last.absorb(&next)) {
@@ -225,14 +273,17 @@ impl PairPlan {
                 }
             }
         }
+        Ok(())
     }
 
     /// Whether padding may be written: nobody but the requested blocks' own group may own the bytes.
     fn may_overwrite(
         &self,
         spec: &ValidSpec,
+        owners: &[Owner<'_>],
         lists: &[(&BlockList, &HashSet<u64>)],
         Padding { storage, offset, len }: Padding,
+        steps: &mut Steps,
     ) -> Result<(), VerifyError> {
         let refuse = |why| Err(VerifyError::Overwritten { storage, offset, len, why });
         if self.options.max_gap == 0 {
@@ -240,10 +291,16 @@ impl PairPlan {
         }
         let gap = Family::new(offset, len, []);
         let mut budget = Budget::default();
-        for (_, layer, part) in parts(spec).filter(|(_, _, part)| part.storage == storage) {
+        for Owner { layer, part, family, end } in owners {
+            steps.spend(1)?;
+            if part.storage != storage || offset + len <= family.start || *end <= offset {
+                continue;
+            }
             let group = spec.group_of(layer);
-            let family = Family::of_part(part, group.num_blocks);
-            if family.overlap(&gap, &mut budget) == Overlap::Disjoint {
+            let left = budget.0;
+            let overlap = family.overlap(&gap, &mut budget);
+            steps.spend(OVERLAP_STEPS + (left - budget.0))?;
+            if overlap == Overlap::Disjoint {
                 continue;
             }
             // Overlaid bytes are free where another group of the pool was asked for the block.
@@ -255,16 +312,37 @@ impl PairPlan {
             };
             let overlaying: Vec<_> = lists.iter().filter(|(list, _)| overlays(list)).collect();
             let is_listed = |block| overlaying.iter().any(|(_, listed)| listed.contains(&block));
-            let touched = |block: &u64| {
-                let at = Family { start: part.offset + block * part.block_stride, ..Family::of_part(part, 1) };
-                at.overlap(&gap, &mut Budget::default()) != Overlap::Disjoint
-            };
-            if blocks_near(part, group.num_blocks, offset, len).filter(touched).any(|block| !is_listed(block)) {
-                return refuse("a part of the same group, another block, pool or stride lies there");
+            let mut at = Family::of_part(part, 1);
+            for block in blocks_near(part, group.num_blocks, offset, len) {
+                at.start = part.offset + block * part.block_stride;
+                let mut budget = Budget::default();
+                let touched = at.overlap(&gap, &mut budget) != Overlap::Disjoint;
+                steps.spend(OVERLAP_STEPS + (Budget::default().0 - budget.0))?;
+                if touched && !is_listed(block) {
+                    return refuse("a part of the same group, another block, pool or stride lies there");
+                }
             }
         }
         Ok(())
     }
+}
+
+/// A part with all its cells.
+struct Owner<'a> {
+    layer: &'a Layer,
+    part: &'a Part,
+    family: Family,
+    /// Behind its last byte.
+    end: u64,
+}
+
+fn owners(spec: &ValidSpec) -> Vec<Owner<'_>> {
+    let owner = |(_, layer, part): (_, _, _)| {
+        let family = Family::of_part(part, spec.group_of(layer).num_blocks);
+        let end = family.extent().and_then(|extent| family.start.checked_add(extent)).unwrap_or(u64::MAX);
+        Owner { layer, part, family, end }
+    };
+    parts(spec).map(owner).collect()
 }
 
 fn oriented(d: &Descriptor, reads: bool) -> Needed {
@@ -298,11 +376,20 @@ struct Segment {
     tokens: u64,
 }
 
+impl Segment {
+    fn is_followed_by(&self, token: u64, source_block: u64, source_token: u64) -> bool {
+        self.source_block == source_block
+            && self.token + self.tokens == token
+            && self.source_token + self.tokens == source_token
+    }
+}
+
 /// The segments of the destination's list entry `index` that this source's rank owes.
-fn segments(to: Timeline, from: Timeline, index: u64) -> Vec<Segment> {
-    let mut found = Vec::new();
+fn segments(to: Timeline, from: Timeline, index: u64, steps: &mut Steps) -> Result<Vec<Segment>, VerifyError> {
+    let mut found: Vec<Segment> = Vec::new();
     let mut token = 0;
     while token < to.block_tokens {
+        steps.spend(1)?;
         let rank_token = u128::from(index) * u128::from(to.block_tokens) + u128::from(token);
         let (position, left) = to.position(rank_token);
         let (owner, source_rank_token, source_left) = from.holder(position);
@@ -312,11 +399,15 @@ fn segments(to: Timeline, from: Timeline, index: u64) -> Vec<Segment> {
             && let Ok(source_block) = u64::try_from(source_rank_token / block_tokens)
         {
             let source_token = u64::try_from(source_rank_token % block_tokens).unwrap_or(0);
-            found.push(Segment { token, source_block, source_token, tokens });
+            match found.last_mut() {
+                // A state may span runs that follow each other on both sides.
+                Some(last) if last.is_followed_by(token, source_block, source_token) => last.tokens += tokens,
+                _ => found.push(Segment { token, source_block, source_token, tokens }),
+            }
         }
         token += tokens;
     }
-    found
+    Ok(found)
 }
 
 /// Pairs of states of a segment: in the destination's block, in the source's block.
@@ -338,11 +429,16 @@ fn states(
     (0..num).map(move |i| (first + i, source_first + i))
 }
 
+/// Token factors that tell states apart, innermost first; a part may list any number of others.
+fn axes(part: &Part) -> Vec<Axis> {
+    part.tokens.iter().rev().copied().filter(|axis| axis.count > 1).collect()
+}
+
 /// Offset of a cell in its storage.
-fn cell(part: &Part, block: BlockId, unit: u64, state: u64) -> u64 {
+fn cell(part: &Part, axes: &[Axis], block: BlockId, unit: u64, state: u64) -> u64 {
     let mut rest = state;
     let mut offset = part.offset + u64::from(block.0) * part.block_stride + unit * part.units.stride;
-    for &Axis { count, stride } in part.tokens.iter().rev() {
+    for &Axis { count, stride } in axes {
         offset += rest % count * stride;
         rest /= count;
     }
