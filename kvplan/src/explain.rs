@@ -1,16 +1,17 @@
 //! Every plan explains itself: what a block costs, and for every row that is not one descriptor, why.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use kvspec::{LayerName, PartName, ValidSpec};
 use serde::Serialize;
 
-use crate::gap::FreeBytes;
+use crate::gap::{FreeBytes, Owners};
 use crate::lane::{CutPlan, Lane, LaneKey};
 use crate::pair::PairPlan;
 use crate::refusal::Refusal;
 use crate::request::Op;
-use crate::rows::Row;
+use crate::rows::{Page, Row};
 use crate::template::{Band, Run, SideRows};
 
 /// What a plan does, as data; its `Display` is the text for people.
@@ -143,16 +144,17 @@ impl PairPlan {
     /// Explains the plan.
     #[must_use]
     pub fn explain(&self) -> Explanation {
-        let lanes = self.lanes.iter().map(|lane| self.explain_lane(lane)).collect();
+        let mut free = FreeRows::default();
+        let lanes = self.lanes.iter().map(|lane| self.explain_lane(lane, &mut free)).collect();
         Explanation { schema: 1, op: self.options.op, lanes }
     }
 
-    fn explain_lane(&self, lane: &Lane) -> LaneExplanation {
+    fn explain_lane(&self, lane: &Lane, free: &mut FreeRows) -> LaneExplanation {
         let cuts = lane.cuts.iter().map(explain_cut).collect();
         let mut breaks: Vec<Break> = Vec::new();
         let mut num_breaks_omitted = 0;
         for cut in &lane.cuts {
-            for found in self.breaks_of(lane, cut) {
+            for found in self.breaks_of(lane, cut, free) {
                 if breaks.contains(&found) {
                     continue;
                 }
@@ -163,7 +165,12 @@ impl PairPlan {
     }
 
     /// Places where two neighbouring runs of a block, in one row of either side, are two descriptors.
-    fn breaks_of<'a>(&'a self, lane: &'a Lane, cut: &'a CutPlan) -> impl Iterator<Item = Break> + 'a {
+    fn breaks_of<'a>(
+        &'a self,
+        lane: &'a Lane,
+        cut: &'a CutPlan,
+        free: &'a mut FreeRows,
+    ) -> impl Iterator<Item = Break> + 'a {
         let template = &cut.template;
         let of_band = |(index, &band): (usize, &Band)| {
             template.runs[template.bands[index].clone()].iter().map(move |run| (band, *run)).collect::<Vec<_>>()
@@ -175,13 +182,13 @@ impl PairPlan {
             let one_row_there = last.remote_storage == run.remote_storage && last.remote_row == run.remote_row;
             (one_row_here || one_row_there).then(|| {
                 let (layer, part) = run.origin.of(&self.local);
-                let why = self.why(lane, band, last, run, one_row_here);
+                let why = self.why(lane, band, last, run, one_row_here, free);
                 Break { layer: layer.name.clone(), part: part.name.clone(), why }
             })
         })
     }
 
-    fn why(&self, lane: &Lane, band: Band, last: Run, run: Run, one_row_here: bool) -> Why {
+    fn why(&self, lane: &Lane, band: Band, last: Run, run: Run, one_row_here: bool, free: &mut FreeRows) -> Why {
         let distance = |start: u64, end: u64| i128::from(start) - i128::from(end);
         let local = distance(run.local, last.local + last.len);
         let remote = distance(run.remote, last.remote + last.len);
@@ -197,7 +204,7 @@ impl PairPlan {
                 Op::Read => lane.key.local_group,
                 Op::Write => lane.key.remote_group,
             };
-            gap_reason(side, spec, row, group, from, gap)
+            free.gap_reason(side, spec, row, group, from, gap)
         } else if last.by_token && run.by_token && last.origin == run.origin {
             Why::TokenSlices { run: run.len }
         } else {
@@ -210,7 +217,7 @@ impl PairPlan {
         self.lanes.iter().flat_map(|lane| &lane.cuts).find(|cut| cut.template.runs.len() > 1).map(|cut| {
             let second = cut.template.runs[1];
             let lane = self.lanes.iter().find(|lane| lane.cuts.iter().any(|c| std::ptr::eq(c, cut)));
-            let found = lane.and_then(|lane| self.breaks_of(lane, cut).next());
+            let found = lane.and_then(|lane| self.breaks_of(lane, cut, &mut FreeRows::default()).next());
             let layer = found.as_ref().map(|found| found.layer.clone());
             Refusal::RowBroken {
                 layer: layer.unwrap_or_else(|| second.origin.of(&self.local).0.name.clone()),
@@ -224,20 +231,55 @@ impl PairPlan {
     }
 }
 
-/// Whether a gap is padding, or whose bytes lie in it.
-fn gap_reason(side: &SideRows, spec: &ValidSpec, row: u32, group: kvspec::GroupId, from: u64, gap: u64) -> Why {
-    let Some(row) = side.rows.0.get(row as usize) else { return Why::Live { gap, layer: None } };
-    let start = from - row.start;
-    if FreeBytes::of(spec, &side.rows, row, group).cover(start, start + gap) {
-        Why::Padding { gap }
-    } else {
-        Why::Live { gap, layer: owner_in(spec, row, from, from + gap) }
+/// Free bytes of destination rows, each worked out when first asked for.
+#[derive(Default)]
+struct FreeRows {
+    owners: Option<Owners>,
+    of_row: HashMap<(kvspec::GroupId, u32), (FreeBytes, Reach)>,
+}
+
+impl FreeRows {
+    /// Whether a gap is padding, or whose bytes lie in it.
+    fn gap_reason(
+        &mut self,
+        side: &SideRows,
+        spec: &ValidSpec,
+        row: u32,
+        group: kvspec::GroupId,
+        from: u64,
+        gap: u64,
+    ) -> Why {
+        let Some(row_of) = side.rows.0.get(row as usize) else { return Why::Live { gap, layer: None } };
+        let owners = self.owners.get_or_insert_with(|| Owners::new(spec, &side.rows));
+        let work_out = || (owners.free_bytes(spec, row_of, group), Reach::new(row_of));
+        let (free, reach) = self.of_row.entry((group, row)).or_insert_with(work_out);
+        let start = from - row_of.start;
+        if free.cover(start, start + gap) {
+            Why::Padding { gap }
+        } else {
+            Why::Live { gap, layer: reach.owner_in(spec, row_of, from, from + gap) }
+        }
     }
 }
 
-fn owner_in(spec: &ValidSpec, row: &Row, from: u64, to: u64) -> Option<LayerName> {
-    let page = row.pages.iter().find(|page| page.offset < to && from < page.offset + page.len)?;
-    Some(page.part.of(spec).0.name.clone())
+/// How far the pages of a row reach, each with those before it.
+struct Reach(Vec<u64>);
+
+impl Reach {
+    fn new(row: &Row) -> Self {
+        let mut reach = 0;
+        let furthest = |page: &Page| {
+            reach = (page.offset + page.len).max(reach);
+            reach
+        };
+        Self(row.pages.iter().map(furthest).collect())
+    }
+
+    /// Layer of the first page that has bytes in a range.
+    fn owner_in(&self, spec: &ValidSpec, row: &Row, from: u64, to: u64) -> Option<LayerName> {
+        let page = row.pages.get(self.0.partition_point(|&reach| reach <= from))?;
+        (page.offset < to).then(|| page.part.of(spec).0.name.clone())
+    }
 }
 
 fn explain_cut(plan: &CutPlan) -> CutExplanation {

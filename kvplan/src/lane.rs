@@ -61,8 +61,8 @@ pub(crate) struct Lane {
     pub(crate) remote: SideRows,
 }
 
-/// Bound on the runs of one block, over all cuts of a lane.
-const MAX_RUNS: u64 = 1 << 22;
+/// Bound on the runs of one block, over all cuts and lanes of a plan.
+pub(crate) const MAX_RUNS: u64 = 1 << 21;
 
 /// What the caller allows of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -86,25 +86,31 @@ impl Lane {
         schedule: Arc<Schedule>,
         parts: &[PartPair<'_>],
         bounds: Bounds,
+        runs_left: &mut u64,
     ) -> Result<Self, Refusal> {
         let usage = local.spec.groups[local.group.index()].usage;
         let mut normal_forms = Vec::with_capacity(schedule.cuts.len());
         let mut num_runs = 0u64;
         let mut token_steps = Vec::new();
-        let mut limit = usize::try_from(MAX_RUNS).unwrap_or(usize::MAX);
+        let mut limit = usize::try_from(*runs_left).unwrap_or(usize::MAX);
+        let factors: Vec<_> = parts.iter().map(|pair| (factors(pair.local), factors(pair.remote))).collect();
         for &cut in &schedule.cuts {
             let mut copies = Vec::with_capacity(parts.len());
-            for pair in parts {
+            for (pair, factors) in parts.iter().zip(&factors) {
                 let steps = if usage == Usage::Tokens { Some(&mut token_steps) } else { None };
-                copies_of(pair, cut, usage, &local, steps, &mut limit, &mut copies)?;
+                copies_of((pair, factors), cut, usage, &local, steps, &mut limit, &mut copies)?;
             }
             merge(&mut copies);
             num_runs = copies.iter().fold(num_runs, |sum, placed| sum.saturating_add(placed.copy.num_runs()));
             normal_forms.push((cut, copies));
         }
-        if num_runs > MAX_RUNS {
-            return Err(Refusal::TooManyRuns { layer: layer_of(&local, parts), runs: num_runs, limit: MAX_RUNS });
-        }
+        // Pieces that were merged have cost as much as those that were not.
+        let pieces = *runs_left - limit as u64;
+        let spent = pieces.max(num_runs);
+        let Some(left) = runs_left.checked_sub(spent) else {
+            return Err(Refusal::TooManyRuns { layer: layer_of(&local, parts), runs: spent, limit: MAX_RUNS });
+        };
+        *runs_left = left;
         token_steps.sort_unstable();
         token_steps.dedup();
         let by_token = |placed: &Placed| {
@@ -156,7 +162,7 @@ fn layer_of(local: &LaneSide<'_>, parts: &[PartPair<'_>]) -> kvspec::LayerName {
 
 /// Appends the copies of one part for one cut.
 fn copies_of(
-    pair: &PartPair<'_>,
+    (pair, (local_factors, remote_factors)): (&PartPair<'_>, &(Vec<Axis>, Vec<Axis>)),
     cut: Cut,
     usage: Usage,
     local_side: &LaneSide<'_>,
@@ -165,7 +171,6 @@ fn copies_of(
     out: &mut Vec<Placed>,
 ) -> Result<(), Refusal> {
     let (local, remote) = (pair.local, pair.remote);
-    let (local_factors, remote_factors) = (factors(local), factors(remote));
     let (local_start, remote_start, states) = match usage {
         // A slot's states are all of them.
         Usage::State => (0, 0, local.tokens.iter().map(|axis| axis.count).product()),
@@ -188,7 +193,7 @@ fn copies_of(
 
     let mut found: Vec<Piece> = Vec::new();
     let (local_states, remote_states) =
-        (States::new(&local_factors, local_start), States::new(&remote_factors, remote_start));
+        (States::new(local_factors, local_start), States::new(remote_factors, remote_start));
     if pieces(local_states, remote_states, states, *limit, &mut found).is_err() {
         let layer = pair.origin.of(local_side.spec).0.name.clone();
         return Err(Refusal::TooManyRuns { layer, runs: states, limit: MAX_RUNS });

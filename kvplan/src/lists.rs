@@ -21,6 +21,8 @@ impl<'a> Lists<'a> {
 pub(crate) struct Seen {
     ids: Vec<(PoolId, BlockId, GroupId)>,
     bits: Vec<u64>,
+    groups: Vec<GroupId>,
+    pools: Vec<PoolId>,
 }
 
 /// Checks one side's lists. Groups whose bytes this worker only borrows are ignored.
@@ -31,12 +33,13 @@ pub(crate) fn check_lists<'a>(
     is_destination: bool,
     seen: &mut Seen,
 ) -> Result<Lists<'a>, RequestError> {
+    let twice = seen.find_group_twice(lists);
     for (at, list) in lists.iter().enumerate() {
         let group_id = list.group;
         let Some(group) = spec.groups.get(group_id.index()) else {
             return Err(RequestError::UnknownGroup { side, group: group_id, num_groups: spec.groups.len() });
         };
-        if lists[..at].iter().any(|earlier| earlier.group == group_id) {
+        if twice == Some(group_id) && lists[..at].iter().any(|earlier| earlier.group == group_id) {
             return Err(RequestError::GroupTwice { side, group: group_id });
         }
         let size = match group.usage {
@@ -82,16 +85,16 @@ impl Seen {
         is_destination: bool,
     ) -> Option<(PoolId, BlockId, GroupId, GroupId)> {
         let pool_of = |list: &BlockList| spec.groups[list.group.index()].pool;
-        let alone = |at: usize, list: &BlockList| {
-            lists.iter().enumerate().all(|(i, other)| i == at || pool_of(other) != pool_of(list))
-        };
+        self.pools.clear();
+        self.pools.extend(lists.iter().map(pool_of));
+        self.pools.sort_unstable();
         self.ids.clear();
-        for (at, list) in lists.iter().enumerate() {
+        for list in lists {
             if is_borrowed(spec, list.group) {
                 continue;
             }
             let blocks = list.blocks.iter().copied().filter(|block| !block.is_hole());
-            if alone(at, list) {
+            if self.is_alone(pool_of(list)) {
                 if !is_destination {
                     continue;
                 }
@@ -111,6 +114,20 @@ impl Seen {
             (a.0, a.1) == (b.0, b.1) && (is_destination || a.2 != b.2)
         };
         self.ids.windows(2).find(twice).map(|pair| (pair[0].0, pair[0].1, pair[0].2, pair[1].2))
+    }
+
+    /// A group with two lists.
+    fn find_group_twice(&mut self, lists: &[BlockList]) -> Option<GroupId> {
+        self.groups.clear();
+        self.groups.extend(lists.iter().map(|list| list.group));
+        self.groups.sort_unstable();
+        self.groups.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    }
+
+    /// Whether only one list is of this pool.
+    fn is_alone(&self, pool: PoolId) -> bool {
+        let first = self.pools.partition_point(|&other| other < pool);
+        self.pools.get(first + 1) != Some(&pool)
     }
 
     fn twice_in_dense(&mut self, blocks: impl Iterator<Item = BlockId>, num_blocks: u64) -> Option<BlockId> {

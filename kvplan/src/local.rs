@@ -6,6 +6,8 @@
 //! units of them. Each region lists its members with their offset in it, so that a peer with any other layout can
 //! address a single page.
 
+use std::collections::HashMap;
+
 use kvspec::{GroupId, LayerName, MemKind, PartName, PoolId, Sharding, StorageIndex, Usage, ValidSpec};
 use serde::Serialize;
 
@@ -167,18 +169,18 @@ impl LocalPlan {
     }
 
     fn check_whole_rows(&self) -> Result<(), RowBroken> {
-        let mut rows: Vec<(PoolId, &Region)> = Vec::new();
+        let mut homes: HashMap<(&LayerName, &PartName), &Region> = HashMap::new();
+        for region in &self.regions {
+            for member in &region.members {
+                homes.entry((&member.layer, &member.part)).or_insert(region);
+            }
+        }
+        let mut rows: HashMap<PoolId, &Region> = HashMap::new();
         for (_, layer, part) in parts(&self.spec).filter(|(_, layer, part)| travels(&self.spec, layer, part)) {
             let pool = self.spec.group_of(layer).pool;
-            let home = self.regions.iter().find(|region| {
-                region.members.iter().any(|member| member.layer == layer.name && member.part == part.name)
-            });
-            let Some(home) = home else { continue };
-            let Some((_, row)) = rows.iter().find(|(p, _)| *p == pool) else {
-                rows.push((pool, home));
-                continue;
-            };
-            if std::ptr::eq(*row, home) {
+            let Some(&home) = homes.get(&(&layer.name, &part.name)) else { continue };
+            let row = *rows.entry(pool).or_insert(home);
+            if std::ptr::eq(row, home) {
                 continue;
             }
             let why = self.out_of_row(layer, part, home, row);
@@ -231,6 +233,7 @@ enum Fold {
 
 fn regions(spec: &ValidSpec) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
+    let mut places = HashMap::new();
     for row in &Rows::new(spec).0 {
         let mut pages: Vec<(Fold, &Page)> = Vec::new();
         for (number, page) in row.pages.iter().enumerate() {
@@ -245,14 +248,23 @@ fn regions(spec: &ValidSpec) -> Vec<Region> {
         }
         pages.sort_by(|a, b| (&a.0, a.1.offset).cmp(&(&b.0, b.1.offset)));
         for folded in pages.chunk_by(|a, b| a.0 == b.0) {
-            add_region(spec, row.key, folded, &mut regions);
+            add_region(spec, row.key, folded, &mut regions, &mut places);
         }
     }
     regions
 }
 
+/// What makes two regions the same: storage, offset, length, stride and number of blocks.
+type Place = (StorageIndex, u64, u64, u64, u64);
+
 /// Appends a region, or its members to one with the same base and length.
-fn add_region(spec: &ValidSpec, key: RowKey, pages: &[(Fold, &Page)], regions: &mut Vec<Region>) {
+fn add_region(
+    spec: &ValidSpec,
+    key: RowKey,
+    pages: &[(Fold, &Page)],
+    regions: &mut Vec<Region>,
+    places: &mut HashMap<Place, usize>,
+) {
     let ends = pages.iter().map(|(_, page)| page.offset + page.len);
     let (Some((_, first)), Some(end)) = (pages.first(), ends.max()) else { return };
     let member = |(_, page): &(Fold, &Page)| {
@@ -273,9 +285,12 @@ fn add_region(spec: &ValidSpec, key: RowKey, pages: &[(Fold, &Page)], regions: &
         num_blocks: spec.group_of(first.part.of(spec).0).num_blocks,
         members: pages.iter().map(member).collect(),
     };
-    let place = |r: &Region| (r.storage, r.offset, r.block_len, r.block_stride, r.num_blocks);
-    match regions.iter_mut().rev().find(|r| place(r) == place(&region)) {
+    let place = (region.storage, region.offset, region.block_len, region.block_stride, region.num_blocks);
+    match places.get(&place).and_then(|&index| regions.get_mut(index)) {
         Some(same) => same.members.extend(region.members),
-        None => regions.push(region),
+        None => {
+            places.insert(place, regions.len());
+            regions.push(region);
+        }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use kvspec::{GroupId, Layer, Part, Sharding, StorageIndex, Usage, ValidSpec};
 
-use crate::gap::FreeBytes;
-use crate::lane::{Bounds, Lane, LaneKey, LaneSide, PartPair};
+use crate::gap::{FreeBytes, Owners};
+use crate::lane::{Bounds, Lane, LaneKey, LaneSide, MAX_RUNS, PartPair};
 use crate::refusal::{PairError, Refusal, Side};
 use crate::request::Op;
 use crate::rows::{PartRef, Rows};
@@ -32,6 +32,9 @@ pub struct PairOptions {
     /// Refuse a pair in which a block is more than one descriptor.
     pub require_whole_rows: bool,
 }
+
+/// Bound on the meetings of one period, over all pairs of groups of a plan.
+const MAX_MEETINGS: usize = 1 << 19;
 
 /// A plan for one pair of workers and one direction: immutable, shareable between threads.
 #[derive(Debug)]
@@ -68,14 +71,22 @@ impl PairPlan {
         let mut local_sides = Sides::new(local, bridging && reads);
         let mut remote_sides = Sides::new(remote, bridging && !reads);
         let bounds = Bounds { max_gap: options.max_gap, min_run: options.min_run };
+        let mut runs_left = MAX_RUNS;
+        let mut meetings_left = MAX_MEETINGS;
 
         let mut lanes = Vec::with_capacity(by_lane.len());
         for (key, parts) in by_lane {
             let schedule = schedules.entry((key.local_group, key.remote_group)).or_insert_with(|| {
+                if meetings_left == 0 {
+                    return None;
+                }
                 let l = Timeline::new(local, &local.groups[key.local_group.index()]);
                 let r = Timeline::new(remote, &remote.groups[key.remote_group.index()]);
                 let schedule = if reads { Schedule::new(l, r, true) } else { Schedule::new(r, l, false) };
-                schedule.ok().map(Arc::new)
+                let schedule = schedule.ok()?;
+                let left = meetings_left.checked_sub(schedule.meetings().count());
+                meetings_left = left.unwrap_or(0);
+                left.map(|_| Arc::new(schedule))
             });
             let Some(schedule) = schedule.clone() else {
                 refusals.push(Refusal::Irregular {
@@ -92,9 +103,16 @@ impl PairPlan {
             let local_side = LaneSide { spec: local, rows: local_sides.of(key.local_group), group: key.local_group };
             let remote_side =
                 LaneSide { spec: remote, rows: remote_sides.of(key.remote_group), group: key.remote_group };
-            match Lane::new(key, local_side, remote_side, schedule, &parts, bounds) {
+            match Lane::new(key, local_side, remote_side, schedule, &parts, bounds, &mut runs_left) {
                 Ok(lane) => lanes.push(lane),
-                Err(refusal) => refusals.push(refusal),
+                Err(refusal) => {
+                    // What is left to plan would only be refused for the runs that this lane used up.
+                    let used_up = matches!(refusal, Refusal::TooManyRuns { .. });
+                    refusals.push(refusal);
+                    if used_up {
+                        break;
+                    }
+                }
             }
         }
         let plan = Self { options: *options, local: local.clone(), remote: remote.clone(), lanes };
@@ -133,20 +151,23 @@ impl PairPlan {
 struct Sides<'a> {
     spec: &'a ValidSpec,
     rows: Arc<Rows>,
-    is_destination: bool,
+    /// Who owns what; only at the destination, where gaps are overwritten.
+    owners: Option<Owners>,
     free: HashMap<GroupId, Arc<[FreeBytes]>>,
 }
 
 impl<'a> Sides<'a> {
     fn new(spec: &'a ValidSpec, is_destination: bool) -> Self {
-        Self { spec, rows: Arc::new(Rows::new(spec)), is_destination, free: HashMap::new() }
+        let rows = Arc::new(Rows::new(spec));
+        let owners = is_destination.then(|| Owners::new(spec, &rows));
+        Self { spec, rows, owners, free: HashMap::new() }
     }
 
     fn of(&mut self, group: GroupId) -> SideRows {
         let pool = self.spec.groups[group.index()].pool;
         let (spec, rows) = (self.spec, &self.rows);
-        let free = self.is_destination.then(|| {
-            let of_row = |row: &_| FreeBytes::of(spec, rows, row, group);
+        let free = self.owners.as_mut().map(|owners| {
+            let of_row = |row: &_| owners.free_bytes(spec, row, group);
             self.free.entry(group).or_insert_with(|| rows.0.iter().map(of_row).collect()).clone()
         });
         SideRows { rows: self.rows.clone(), pool, free }

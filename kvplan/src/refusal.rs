@@ -180,8 +180,11 @@ pub enum Refusal {
         /// Tokens a block at the peer.
         remote: u64,
     },
-    /// One block would be more pieces than a plan may hold.
-    #[error("layer {layer}: one block of the lane would be {runs} runs, more than the {limit} a plan may hold")]
+    /// One block would be more pieces than a plan may hold. Layers of later lanes are not looked at.
+    #[error(
+        "layer {layer}: one block of the lane would be {runs} runs, and a plan may hold {limit} for all its layers; \
+         use block sizes with a common structure and a head-major layout on both sides"
+    )]
     TooManyRuns {
         /// A layer of the lane.
         layer: LayerName,

@@ -66,18 +66,20 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 pub(crate) struct Rows(pub(crate) Vec<Row>);
 
-/// Units outside the block that are told apart; beyond it a part is one page.
-const MAX_UNITS_APART: u64 = 1 << 16;
+/// Units outside the block that are told apart, over all parts of a spec; beyond it a part is one page.
+const MAX_UNITS_APART: u64 = 1 << 18;
 
 impl Rows {
     pub(crate) fn new(spec: &ValidSpec) -> Self {
         let mut pages: Vec<(RowKey, Page)> = Vec::new();
+        let mut units_left = MAX_UNITS_APART;
         for (at, layer, part) in parts(spec) {
             let key = RowKey { pool: spec.group_of(layer).pool, storage: part.storage, stride: part.block_stride };
             let states: u64 = part.tokens.iter().map(|axis| (axis.count - 1) * axis.stride).sum();
             let unit = states + part.content;
-            let apart = part.units.stride >= part.block_stride && part.units.count <= MAX_UNITS_APART;
+            let apart = part.units.stride >= part.block_stride && part.units.count <= units_left;
             if apart && part.units.count > 1 {
+                units_left -= part.units.count;
                 let unit_page =
                     |u| (key, Page { part: at, offset: part.offset + u * part.units.stride, len: unit, units: 1 });
                 pages.extend((0..part.units.count).map(unit_page));
