@@ -1,5 +1,7 @@
 //! The JSON form of a spec.
 //!
+//! The fields, their defaults and what they mean: `docs/JSON.md` in the repository.
+//!
 //! Every size and address is an integer of 64 bits; unknown fields are errors, since a misspelt field that is
 //! silently left out would be a wrong byte later.
 

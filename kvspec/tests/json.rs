@@ -32,7 +32,24 @@ fn a_spec_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn the_documented_example_is_read_with_its_defaults() {
+fn the_example_of_the_page_about_json_is_valid_and_its_requests_are_json() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/JSON.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```json\n").skip(1).map(|rest| rest.split_once("```").expect("an open block").0).collect();
+    let [spec, request, answer] = blocks[..] else { panic!("{} blocks of JSON", blocks.len()) };
+
+    let spec = CacheSpec::from_json(spec).unwrap().validate().unwrap();
+    assert!(spec.layers[1].transfer, "left out, so true");
+    assert!(!spec.storages[1].shared, "left out, so false");
+    assert_eq!(spec.layers[0].parts[0].format, "");
+    for other in [request, answer] {
+        let value: serde_json::Value = serde_json::from_str(other).unwrap();
+        assert!(value.is_object(), "{other}");
+    }
+}
+
+#[test]
+fn an_example_with_few_fields_is_read_with_its_defaults() {
     let spec = CacheSpec::from_json(
         r#"{"version": 1, "fingerprint": {"model": "m"},
             "storages": [{"base": 4294967296, "len": 1048576, "mem": "dram"},
