@@ -4,7 +4,7 @@
 #   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
 #   make test           every test
 #   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number
-#   make bench          every benchmark
+#   make bench          every benchmark; ARGS='--bench NAME' for one
 #   make lint           formatting, clippy and rustdoc, all as errors
 #   make fmt            formats the sources
 #   make deps           only the set-up

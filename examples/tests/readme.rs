@@ -1,8 +1,8 @@
-//! The README: its snippets are lines of example files, its commands print what it says, its files exist.
+//! The README: its snippets are lines of example files, its commands print what it says. Links of all pages lead somewhere.
 
 mod common;
 
-use common::{kvplan, read, repository};
+use common::{kvplan, pages, read, repository};
 
 /// Blocks of code: language and text.
 fn blocks(text: &str) -> Vec<(&str, String)> {
@@ -56,10 +56,16 @@ fn every_kvplan_command_prints_what_the_readme_shows() {
 
 #[test]
 fn every_linked_file_exists() {
-    let readme = read("README.md");
-    let links: Vec<&str> = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
-    assert!(links.len() >= 5);
-    for link in links.into_iter().filter(|link| !link.starts_with("http")) {
-        assert!(repository().join(link).exists(), "{link}");
+    let mut found = 0;
+    for page in pages() {
+        let folder = repository().join(&page).parent().unwrap().to_owned();
+        let text = read(&page);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            if !link.is_empty() && !link.starts_with("http") {
+                assert!(folder.join(link).exists(), "{page}: {link}");
+                found += 1;
+            }
+        }
     }
+    assert!(found >= 20, "{found} links");
 }
