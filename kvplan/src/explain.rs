@@ -9,9 +9,10 @@ use serde::Serialize;
 use crate::gap::{FreeBytes, Owners};
 use crate::lane::{CutPlan, Lane, LaneKey};
 use crate::pair::PairPlan;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Side};
 use crate::request::Op;
 use crate::rows::{Page, Row};
+use crate::schedule::Timeline;
 use crate::template::{Band, Run, SideRows};
 
 /// What a plan does, as data; its `Display` is the text for people.
@@ -78,8 +79,11 @@ pub struct Break {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Why {
-    /// The peer has them in two allocations.
-    OtherStorage,
+    /// One side has them in two allocations.
+    OtherStorage {
+        /// That side.
+        side: Side,
+    },
     /// One side stores tokens outermost, so that a slice of the units is a piece for every token.
     TokenSlices {
         /// Bytes of each piece.
@@ -97,7 +101,23 @@ pub enum Why {
         /// Layer whose bytes lie there, where one is known.
         layer: Option<LayerName>,
     },
-    /// They lie in one row at one side only, or at different distances.
+    /// A piece of a block faces a piece of another: block sizes or context-parallel runs differ.
+    BlockPieces {
+        /// Tokens of the piece.
+        tokens: u64,
+        /// Tokens a block here.
+        local: u64,
+        /// Tokens a block at the peer.
+        remote: u64,
+    },
+    /// One side holds more of a part's units than travel.
+    UnitSlice {
+        /// Units that this rank holds.
+        local: u64,
+        /// Units that the peer's rank holds.
+        remote: u64,
+    },
+    /// They lie in one row at one side only, or in another order.
     Apart {
         /// Bytes from the first's end to the second's start here.
         local: i128,
@@ -109,9 +129,19 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::OtherStorage => {
-                f.write_str("it lies in another storage at the peer; allocate the row's layers together there")
+            Why::OtherStorage { side } => {
+                write!(f, "at {side} it lies in another storage; allocate the row's layers together there")
             }
+            Why::BlockPieces { tokens, local, remote } => write!(
+                f,
+                "blocks meet in pieces of {tokens} tokens (a block holds {local} here and {remote} at the peer); use the \
+                 same block size and context-parallel interleave on both sides"
+            ),
+            Why::UnitSlice { local, remote } => write!(
+                f,
+                "this rank holds {local} of its units and the peer {remote}, so only a slice travels; with equal tensor \
+                 parallelism it would travel with its neighbours"
+            ),
             Why::TokenSlices { run } => write!(
                 f,
                 "a slice of its units is {run} bytes for each token; use a head-major layout (H before N) on both \
@@ -182,19 +212,29 @@ impl PairPlan {
             let one_row_there = last.remote_storage == run.remote_storage && last.remote_row == run.remote_row;
             (one_row_here || one_row_there).then(|| {
                 let (layer, part) = run.origin.of(&self.local);
-                let why = self.why(lane, band, last, run, one_row_here, free);
+                let why = self.why(lane, cut, (last_band, last), (band, run), free);
                 Break { layer: layer.name.clone(), part: part.name.clone(), why }
             })
         })
     }
 
-    fn why(&self, lane: &Lane, band: Band, last: Run, run: Run, one_row_here: bool, free: &mut FreeRows) -> Why {
+    fn why(
+        &self,
+        lane: &Lane,
+        cut: &CutPlan,
+        (last_band, last): (Band, Run),
+        (band, run): (Band, Run),
+        free: &mut FreeRows,
+    ) -> Why {
         let distance = |start: u64, end: u64| i128::from(start) - i128::from(end);
         let local = distance(run.local, last.local + last.len);
         let remote = distance(run.remote, last.remote + last.len);
-        if last.remote_storage != run.remote_storage {
-            Why::OtherStorage
-        } else if one_row_here && local == remote && local > 0 {
+        let (local_tokens, remote_tokens) = self.block_tokens(lane);
+        if last_band.storage != band.storage {
+            Why::OtherStorage { side: Side::Local }
+        } else if last.remote_storage != run.remote_storage {
+            Why::OtherStorage { side: Side::Remote }
+        } else if last_band == band && local == remote && local > 0 {
             let gap = u64::try_from(local).unwrap_or(u64::MAX);
             let (side, spec, row, from) = match self.options.op {
                 Op::Read => (&lane.local, &self.local, band.row, last.local + last.len),
@@ -207,9 +247,28 @@ impl PairPlan {
             free.gap_reason(side, spec, row, group, from, gap)
         } else if last.by_token && run.by_token && last.origin == run.origin {
             Why::TokenSlices { run: run.len }
+        } else if cut.cut.tokens < local_tokens || cut.cut.tokens < remote_tokens {
+            Why::BlockPieces { tokens: cut.cut.tokens, local: local_tokens, remote: remote_tokens }
+        } else if let Some((local, remote)) = [run, last].iter().find_map(|run| self.unequal_units(*run)) {
+            Why::UnitSlice { local, remote }
         } else {
             Why::Apart { local, remote }
         }
+    }
+
+    fn block_tokens(&self, lane: &Lane) -> (u64, u64) {
+        let of =
+            |spec: &ValidSpec, group: kvspec::GroupId| Timeline::new(spec, &spec.groups[group.index()]).block_tokens;
+        (of(&self.local, lane.key.local_group), of(&self.remote, lane.key.remote_group))
+    }
+
+    /// Units of the run's part that either side holds, where they are not equally many.
+    fn unequal_units(&self, run: Run) -> Option<(u64, u64)> {
+        let (layer, part) = run.origin.of(&self.local);
+        let peer = self.remote.layers.iter().find(|peer| peer.name == layer.name)?;
+        let peer_part = peer.parts.iter().find(|peer| peer.name == part.name)?;
+        let (local, remote) = (part.units.count, peer_part.units.count);
+        (local != remote).then_some((local, remote))
     }
 
     /// The first place where a block of the plan is more than one descriptor.

@@ -2,6 +2,8 @@
 
 use kvspec::{BlockId, GroupId, LayerName, PartName, PoolId, TokensPerState, Usage};
 
+use serde::Serialize;
+
 use crate::request::Op;
 
 /// Everything that keeps a pair of workers apart.
@@ -18,7 +20,8 @@ fn list(refusals: &[Refusal]) -> String {
 }
 
 /// Which of the two workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Side {
     /// The worker that plans.
     Local,

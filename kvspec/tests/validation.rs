@@ -44,6 +44,11 @@ fn ranks_lie_within_sizes() {
         "pp.rank 4 is outside its size 4"
     );
     finds!(|spec| spec.topology.tp.size = 0, Finding::NoRanks { dimension: Dimension::Tp }, "tp.size is 0");
+    finds!(
+        |spec| spec.topology.pp.size = 70_000,
+        Finding::TooManyRanks { dimension: Dimension::Pp, size: 70_000, limit: 65_536 },
+        "pp has 70000 ranks"
+    );
 }
 
 #[test]
@@ -148,6 +153,11 @@ fn storages_are_apart_and_within_the_address_space() {
         |spec| spec.storages.push(storage(5, 0, MemKind::Dram)),
         Finding::EmptyStorage { storage: StorageIndex(1) },
         "storage 1: len is 0"
+    );
+    finds!(
+        |spec| spec.storages.push(storage(1, u64::MAX - 1, MemKind::Vram(7))),
+        Finding::StoragesTooLong { limit: u64::MAX, .. },
+        "bytes together"
     );
 }
 

@@ -55,6 +55,15 @@ pub enum Finding {
         limit: u32,
     },
 
+    /// All storages together are longer than can be counted.
+    #[error("the storages are {total} bytes together, more than {limit}; check their lengths")]
+    StoragesTooLong {
+        /// Bytes of all storages.
+        total: u128,
+        /// Bound.
+        limit: u64,
+    },
+
     /// A shard has no ranks.
     #[error("{dimension}.size is 0; it counts the ranks, so it is at least 1")]
     NoRanks {

@@ -20,6 +20,11 @@ pub(super) fn check(spec: &CacheSpec, findings: &mut Vec<Finding>) {
             spaces.entry(storage.mem).or_default().push((index, storage));
         }
     }
+    // So that the bytes of any request can be counted.
+    let total: u128 = spec.storages.iter().map(|storage| u128::from(storage.len)).sum();
+    if total > u128::from(u64::MAX) {
+        findings.push(Finding::StoragesTooLong { total, limit: u64::MAX });
+    }
     for (mem, mut storages) in spaces {
         storages.sort_by_key(|&(index, storage)| (storage.base, index));
         // Each against the one that reaches furthest among those before it.
