@@ -4,6 +4,7 @@
 #   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
 #   make test           every test
 #   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number
+#   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
 #   make lint           formatting, clippy and rustdoc, all as errors
 #   make fmt            formats the sources
@@ -16,11 +17,13 @@ SHELL := bash
 CARGO ?= cargo
 ARGS ?=
 CASES ?= 100000
+SECONDS ?= 60
+FUZZ_VERSION := 0.13.2
 FEATURES := kvplan/cli
 # Read before every command: where libclang and NIXL are.
 ENV := ROOT='$(CURDIR)'; source .deps/env.sh;
 
-.PHONY: build demo test test-long bench lint fmt deps
+.PHONY: build demo test test-long fuzz bench lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
@@ -33,6 +36,16 @@ test: deps
 
 test-long: deps
 	@$(ENV) KVPLAN_CASES=$(CASES) $(CARGO) test --package kvplan --test semantic -- --nocapture
+
+# Without a sanitizer and in their own workspace: the fuzzed crates forbid unsafe code and need no NIXL.
+fuzz:
+	@command -v cargo-fuzz >/dev/null || [ -x .deps/bin/cargo-fuzz ] \
+		|| $(CARGO) install --quiet --locked --root .deps --version $(FUZZ_VERSION) cargo-fuzz
+	@cd fuzz && export PATH="$$PATH:$(CURDIR)/.deps/bin" && $(CARGO) run --quiet --example seeds \
+		&& for target in fuzz_targets/*.rs; do \
+			$(CARGO) fuzz run --sanitizer none "$$(basename "$$target" .rs)" \
+				-- -max_total_time=$(SECONDS) -timeout=10 || exit 1; \
+		done
 
 bench: deps
 	@$(ENV) $(CARGO) bench --workspace --features $(FEATURES) $(ARGS)
