@@ -46,11 +46,7 @@ impl Request {
     ///
     /// [`JsonError`] with the path to the field and what was expected.
     pub fn from_json(text: &str) -> Result<Self, JsonError> {
-        let mut json = serde_json::Deserializer::from_str(text);
-        let request = serde_path_to_error::deserialize(&mut json)
-            .map_err(|error| JsonError { path: error.path().to_string(), source: error.into_inner() })?;
-        json.end().map_err(|source| JsonError { path: ".".to_owned(), source })?;
-        Ok(request)
+        kvspec::json::read_object(text).map_err(|(path, source)| JsonError { path, source })
     }
 }
 

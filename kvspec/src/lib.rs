@@ -65,7 +65,7 @@ pub mod arrange;
 pub mod error;
 pub mod family;
 pub mod ids;
-mod json;
+pub mod json;
 pub mod kinds;
 pub mod sharding;
 pub mod spec;

@@ -134,3 +134,11 @@ fn every_cut_of_a_spec_is_refused_or_read() {
         assert!(CacheSpec::from_json(&text[..end]).is_err(), "read the first {end} bytes");
     }
 }
+
+#[test]
+fn fields_are_never_taken_by_position() {
+    let error = CacheSpec::from_json(r#"[1, {"model": "m"}, {}, [], [], []]"#).unwrap_err();
+    assert!(error.to_string().starts_with(".: invalid type: sequence, expected an object"), "{error}");
+    let error = CacheSpec::from_json("{\"version\": 1").unwrap_err();
+    assert!(error.to_string().starts_with(".: EOF"), "{error}");
+}
