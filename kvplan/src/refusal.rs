@@ -73,7 +73,10 @@ pub enum Refusal {
         remote: bool,
     },
     /// One side counts tokens in the layer's blocks, the other keeps request state in them.
-    #[error("layer {layer} lies in a group of {local:?} here and of {remote:?} at the peer")]
+    #[error(
+        "layer {layer} lies in a group of {local:?} here and of {remote:?} at the peer; put it into a group of the same \
+         usage on both sides"
+    )]
     Usage {
         /// The layer.
         layer: LayerName,
@@ -83,7 +86,10 @@ pub enum Refusal {
         remote: Usage,
     },
     /// A part of a common layer is not listed by the other side.
-    #[error("layer {layer}: part {part} is missing at {missing_at}")]
+    #[error(
+        "layer {layer}: part {part} is missing at {missing_at}; list it there, or cut the layer into the same parts on \
+         both sides"
+    )]
     PartMissing {
         /// The layer.
         layer: LayerName,
@@ -108,7 +114,10 @@ pub enum Refusal {
         remote: u64,
     },
     /// Bytes mean different things.
-    #[error("layer {layer}: part {part} has format {local:?} here and {remote:?} at the peer")]
+    #[error(
+        "layer {layer}: part {part} has format {local:?} here and {remote:?} at the peer; store the same KV format on \
+         both sides, or name it alike"
+    )]
     Format {
         /// The layer.
         layer: LayerName,
@@ -120,7 +129,10 @@ pub enum Refusal {
         remote: String,
     },
     /// States stand for different numbers of tokens.
-    #[error("layer {layer}: part {part} has {local} tokens a state here and {remote} at the peer")]
+    #[error(
+        "layer {layer}: part {part} has {local} tokens a state here and {remote} at the peer; use the same compression \
+         on both sides"
+    )]
     TokensPerState {
         /// The layer.
         layer: LayerName,
@@ -144,7 +156,10 @@ pub enum Refusal {
         remote: String,
     },
     /// A request's state has different numbers of slots.
-    #[error("layer {layer}: part {part} keeps {local} states a slot here and {remote} at the peer")]
+    #[error(
+        "layer {layer}: part {part} keeps {local} states a slot here and {remote} at the peer; give a request's state \
+         the same length on both sides"
+    )]
     StateSlots {
         /// The layer.
         layer: LayerName,
