@@ -506,3 +506,6 @@ fn blocks_near(part: &Part, num_blocks: u64, offset: u64, len: u64) -> impl Iter
     let clip = |v: u128| u64::try_from(v).unwrap_or(u64::MAX).min(num_blocks);
     clip(first)..clip(last)
 }
+
+#[cfg(test)]
+mod tests;
