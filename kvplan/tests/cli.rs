@@ -177,3 +177,94 @@ fn a_spec_can_come_from_standard_input() {
     child.stdin.take().unwrap().write_all(mla(1, true).to_string().as_bytes()).unwrap();
     assert!(child.wait_with_output().unwrap().status.success());
 }
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_str(&stdout(output)).unwrap_or_else(|error| panic!("{error}: {}", stdout(output)))
+}
+
+#[test]
+fn draw_shows_layers_by_name_padding_hatched_and_a_legend() {
+    let files = Files::new("draw");
+    // Rows of two pages with 1,000 bytes behind each that nobody owns.
+    let mut padded = mla(2, true);
+    let stride = 2 * 74_728;
+    padded["storages"][0]["len"] = json!(8 * stride);
+    for i in 0..2 {
+        padded["layers"][i]["parts"][0]["block_stride"] = json!(stride);
+        padded["layers"][i]["parts"][0]["offset"] = json!(i * 74_728);
+    }
+    let spec = files.put("padded.json", padded);
+    let to_file = files.0.join("row.svg");
+    let to_file = to_file.to_str().unwrap();
+    assert_eq!(kvplan(&["draw", &spec, "-o", to_file]).status.code(), Some(0));
+    let svg = std::fs::read_to_string(to_file).unwrap();
+    assert_eq!(stdout(&kvplan(&["draw", &spec])), svg, "the same picture on standard output");
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(svg.contains(">padded</text>") || svg.contains("\npadded\n"), "the file's name is the title: {svg}");
+    for layer in ["layers.0", "layers.1"] {
+        assert!(svg.contains(layer), "{layer} is named: {svg}");
+    }
+    // Two pieces of padding, and its swatch in the legend.
+    assert_eq!(svg.matches("url(#padding)").count(), 3, "{svg}");
+    assert!(svg.contains("padding, 2000 bytes in the rows shown"), "{svg}");
+    assert!(svg.contains("147456 bytes in the rows shown"), "{svg}");
+
+    let whole = files.put("whole.json", mla(2, true));
+    assert!(!stdout(&kvplan(&["draw", &whole])).contains("url(#padding)"), "a row without gaps has no padding");
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_exits_with_2() {
+    let files = Files::new("unwritable");
+    let spec = files.put("spec.json", mla(1, true));
+    let nowhere = files.0.join("no/such/folder/row.svg");
+    let output = kvplan(&["draw", &spec, "-o", nowhere.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("row.svg"), "the file is named: {}", stderr(&output));
+    assert_eq!(stdout(&output), "");
+}
+
+#[test]
+fn refusals_under_json_are_answers_on_standard_output() {
+    let files = Files::new("refusals");
+    let (rows, pages) = (files.put("rows.json", mla(4, true)), files.put("pages.json", mla(4, false)));
+    let mut other = mla(4, true);
+    other["fingerprint"]["model"] = json!("other");
+    let other = files.put("other.json", other);
+    let cases: [(&[&str], &str); 3] = [
+        (&["pair", "--json", &rows, &other], "fingerprint field model"),
+        (&["topology", "--json", &rows, "--to", &other], "fingerprint field model"),
+        (&["regions", "--json", "--require-whole-rows", &pages], "layer layers.1: part latent"),
+    ];
+    for (args, reason) in cases {
+        let output = kvplan(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(stderr(&output), "", "{args:?}");
+        let answer = json_of(&output);
+        assert_eq!(answer["schema"], json!(1), "{args:?}");
+        let refusals = answer["refusals"].as_array().unwrap();
+        assert!(refusals.len() == 1 && refusals[0].as_str().unwrap().contains(reason), "{args:?}: {answer}");
+        // Without --json the same reason is on standard error, and nothing is on standard output.
+        let text: Vec<&str> = args.iter().copied().filter(|arg| *arg != "--json").collect();
+        let output = kvplan(&text);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()), "{args:?}");
+        assert!(stderr(&output).contains(reason), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn check_under_json_answers_for_text_that_is_no_spec() {
+    let files = Files::new("no-spec");
+    let mut misspelt = mla(1, true);
+    misspelt["layers"][0]["colour"] = json!("red");
+    for (spec, place) in
+        [(files.put("cut.json", "{\"version\": 1,"), "cut.json"), (files.put("m.json", misspelt), "layers[0]")]
+    {
+        let output = kvplan(&["check", "--json", &spec]);
+        assert_eq!(output.status.code(), Some(2));
+        let answer = json_of(&output);
+        assert_eq!((&answer["schema"], &answer["valid"]), (&json!(1), &json!(false)));
+        let findings = answer["findings"].as_array().unwrap();
+        assert!(findings.len() == 1 && findings[0].as_str().unwrap().contains(place), "{answer}");
+    }
+}

@@ -94,6 +94,19 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether `--json` was asked for.
+    fn answers_in_json(&self) -> bool {
+        match self {
+            Self::Check { form, .. }
+            | Self::Regions { form, .. }
+            | Self::Pair { form, .. }
+            | Self::Topology { form, .. } => form.json,
+            Self::Draw { .. } | Self::Descriptors { .. } => false,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 struct Form {
     /// Print JSON with a "schema" field in place of text
@@ -136,7 +149,10 @@ fn parse_gap(text: &str) -> Result<u64, String> {
 }
 
 fn main() -> ExitCode {
-    output::exit(run(Cli::parse().command))
+    let command = Cli::parse().command;
+    let json = command.answers_in_json();
+    let result = run(command);
+    output::exit(if json { output::refused_json(result) } else { result })
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -156,8 +172,8 @@ fn run(command: Command) -> Result<(), Failure> {
                 Direction::Write => Op::Write,
             };
             let (local, remote) = (read_spec(&local)?, read_spec(&remote)?);
-            let plan = PairPlan::new(&local, &remote, &limits.options(op));
-            if form.json { output::pair_json(plan) } else { output::pair_text(&plan?) }
+            let plan = PairPlan::new(&local, &remote, &limits.options(op))?;
+            if form.json { output::pair_json(&plan) } else { output::pair_text(&plan) }
         }
         Command::Topology { specs, to, svg, limits, form } => {
             let (source, destination) = (read_deployment(&specs)?, read_deployment(&to)?);

@@ -17,8 +17,8 @@ pub(crate) enum Failure {
     Input(String),
     /// An invalid spec, with its findings one by one.
     Findings(String, Vec<String>),
-    /// A refused pair or request.
-    Refused(String),
+    /// A refused pair or request: the whole text, and the refusals one by one.
+    Refused(String, Vec<String>),
     /// Standard output cannot be written; nobody is left to tell.
     Output,
     /// The answer says no, and has been printed.
@@ -43,19 +43,20 @@ impl Failure {
 
 impl From<PairError> for Failure {
     fn from(error: PairError) -> Self {
-        Self::Refused(error.to_string())
+        let refusals = error.refusals.iter().map(ToString::to_string).collect();
+        Self::Refused(error.to_string(), refusals)
     }
 }
 
 impl From<RequestError> for Failure {
     fn from(error: RequestError) -> Self {
-        Self::Refused(error.to_string())
+        Self::Refused(error.to_string(), vec![error.to_string()])
     }
 }
 
 impl From<RowBroken> for Failure {
     fn from(error: RowBroken) -> Self {
-        Self::Refused(error.to_string())
+        Self::Refused(error.to_string(), vec![error.to_string()])
     }
 }
 
@@ -78,7 +79,7 @@ pub(crate) fn exit(result: Result<(), Failure>) -> ExitCode {
         Err(Failure::Answered(code)) => return ExitCode::from(code),
         Err(Failure::Output) => return ExitCode::from(2),
         Err(Failure::Input(message) | Failure::Findings(message, _)) => (2, message),
-        Err(Failure::Refused(message)) => (1, message),
+        Err(Failure::Refused(message, _)) => (1, message),
     };
     // Standard error may be closed as well; the status still tells.
     let _ = writeln!(io::stderr(), "kvplan: {message}");
@@ -101,11 +102,25 @@ pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
 pub(crate) fn check_json(result: Result<ValidSpec, Failure>) -> Result<(), Failure> {
     match result {
         Ok(_) => print_json(&json!({"schema": 1, "valid": true, "findings": []})),
-        Err(Failure::Findings(_, findings)) => {
-            print_json(&json!({"schema": 1, "valid": false, "findings": findings}))?;
-            Err(Failure::Answered(2))
-        }
+        Err(Failure::Findings(_, findings)) => invalid(&findings),
+        Err(Failure::Input(text)) => invalid(&[text]),
         Err(other) => Err(other),
+    }
+}
+
+fn invalid(findings: &[String]) -> Result<(), Failure> {
+    print_json(&json!({"schema": 1, "valid": false, "findings": findings}))?;
+    Err(Failure::Answered(2))
+}
+
+/// Under `--json` a refusal is an answer: prints it on standard output. Any other failure passes.
+pub(crate) fn refused_json(result: Result<(), Failure>) -> Result<(), Failure> {
+    match result {
+        Err(Failure::Refused(_, refusals)) => {
+            print_json(&json!({"schema": 1, "refusals": refusals}))?;
+            Err(Failure::Answered(1))
+        }
+        other => other,
     }
 }
 
@@ -155,15 +170,8 @@ pub(crate) fn regions_text(plan: &LocalPlan) -> Result<(), Failure> {
     print(format_args!("memory ranges: {num_ranges}\n{ranges}\n\nregions: {num_regions}\n{regions}\n"))
 }
 
-pub(crate) fn pair_json(plan: Result<PairPlan, PairError>) -> Result<(), Failure> {
-    match plan {
-        Ok(plan) => print_json(&plan.explain()),
-        Err(error) => {
-            let refusals: Vec<String> = error.refusals.iter().map(ToString::to_string).collect();
-            print_json(&json!({"schema": 1, "refusals": refusals}))?;
-            Err(Failure::Answered(1))
-        }
-    }
+pub(crate) fn pair_json(plan: &PairPlan) -> Result<(), Failure> {
+    print_json(&plan.explain())
 }
 
 pub(crate) fn pair_text(plan: &PairPlan) -> Result<(), Failure> {
