@@ -275,6 +275,7 @@ impl Agent {
             incarnation,
             generation,
             transport_name,
+            metadata: blob.metadata,
             layout: blob.layout,
             ranges: blob.ranges,
             unsettled,
@@ -289,6 +290,27 @@ impl Agent {
         }
         tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, locality = ?inner.locality, "peer connected");
         Ok(Peer { inner })
+    }
+
+    /// Opens the way to a peer anew, for example after a network failure: an error of a transfer may have closed it
+    /// for good, though the peer lives. Failed transfers with it stay in quarantine; those in progress fail and go
+    /// there too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PeerGone`] when it is not connected; [`Error::Nixl`] when the peer cannot be loaded again, and then
+    /// transfers with it fail.
+    pub fn reconnect(&self, peer: &Peer) -> Result<()> {
+        // Held throughout, as in `connect`.
+        let peers = self.peers();
+        if !peers.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {
+            return Err(Error::PeerGone { peer: peer.name().to_owned() });
+        }
+        let transport = self.transport()?;
+        self.forget(&peer.inner.transport_name);
+        transport.load_peer(&peer.inner.metadata)?;
+        tracing::info!(agent = %self.name, peer = peer.name(), incarnation = peer.incarnation(), "peer reconnected");
+        Ok(())
     }
 
     /// Lets a peer go.

@@ -146,11 +146,6 @@ impl Watch {
         }
     }
 
-    /// Whether the end of the process will be seen.
-    pub(crate) fn can_tell(&self) -> bool {
-        self.process.is_some() || self.gone.load(Ordering::Acquire)
-    }
-
     /// Takes somebody's word that the process is gone.
     pub(crate) fn declare_gone(&self) {
         self.gone.store(true, Ordering::Release);

@@ -191,6 +191,10 @@ struct NixlRequest {
 /// after the error (`docs/settling.md`); this is for what a progress thread has in its hands at that moment.
 const LINGER: Duration = Duration::from_millis(50);
 
+/// The same when NIXL has forgotten the peer, and with it the request's own state: only the progress thread still ends
+/// what is under way.
+const LINGER_FORGOTTEN: Duration = Duration::from_secs(1);
+
 impl NixlRequest {
     fn answer(&self, call: &'static str, source: NixlError, settled: bool) -> RequestError {
         RequestError { cause: Error::Nixl { call, subject: format!("a request with {}", self.peer), source }, settled }
@@ -226,9 +230,10 @@ impl Request for NixlRequest {
                 self.final_since = None;
                 false
             }
-            Ok(XferStatus::Success) | Err(_) => {
+            said => {
+                let linger = if matches!(said, Err(NixlError::NotFound)) { LINGER_FORGOTTEN } else { LINGER };
                 let now = Instant::now();
-                now.duration_since(*self.final_since.get_or_insert(now)) >= LINGER
+                now.duration_since(*self.final_since.get_or_insert(now)) >= linger
             }
         }
     }

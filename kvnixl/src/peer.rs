@@ -23,6 +23,8 @@ pub(crate) struct PeerInner {
     pub(crate) generation: u64,
     /// The peer's name on the transport.
     pub(crate) transport_name: String,
+    /// What the transport needs to reach it.
+    pub(crate) metadata: Vec<u8>,
     pub(crate) layout: ValidSpec,
     pub(crate) ranges: RangeTable,
     /// Transfers with the peer that have not settled.

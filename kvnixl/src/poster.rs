@@ -236,12 +236,12 @@ impl Worker {
             match idle_rounds {
                 // Nothing to look after.
                 _ if !jobs.iter().any(Job::needs_care) && queue.stop.is_none() => {
-                    // What is stuck settles once its peer is seen to be gone.
-                    queue = if jobs.iter().any(|job| job.watch.can_tell()) {
+                    queue = if jobs.is_empty() {
+                        self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner())
+                    } else {
+                        // What is stuck settles once its peer is known to be gone.
                         let woken = self.inbox.wake.wait_timeout(queue, LOOK);
                         woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
-                    } else {
-                        self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner())
                     };
                 }
                 0 => {}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::process::{self, PeerProcess};
 use common::{PATIENCE, Via, Worker, descriptor, eventually};
-use kvnixl::{Agent, Error, Locality, Peer, Transfer, TransferOptions, TransferState};
+use kvnixl::{Agent, Barrier, Error, Locality, Peer, Transfer, TransferOptions, TransferState};
 use kvplan::{Descriptor, Op};
 
 const MIB: usize = 1 << 20;
@@ -141,7 +141,15 @@ fn a_peer_that_lives_keeps_a_failed_transfer_in_quarantine_until_it_is_gone() {
     assert_eq!((entry.in_progress, entry.unproven), (0, 1));
     assert!(matches!(local.agent.deregister(), Err(Error::InUse { transfers: 1, .. })));
     assert!(matches!(local.agent.disconnect(&peer), Err(Error::InUse { transfers: 1, .. })));
+    // The error has closed the way to the peer. It can be opened anew, and what is quarantined stays so.
+    let read = local.agent.start(&peer, Op::Read, &whole(MIB), TransferOptions::default()).unwrap();
+    assert!(read.wait(PATIENCE).is_err());
+    local.agent.reconnect(&peer).unwrap();
+    warm(&local.agent, &peer);
+    local.assert_holds(0, 1024, 1, 0);
+    assert!(local.agent.quarantine().iter().any(|entry| entry.transfer == transfer.id()));
     remote.kill();
+    read.wait_settled(PATIENCE).unwrap();
     settles(&local.agent, &transfer);
     local.agent.disconnect(&peer).unwrap();
     local.agent.shutdown(PATIENCE).unwrap();
@@ -180,18 +188,10 @@ fn notifications_of_megabytes_and_of_strangers_are_counted_and_harm_nobody() {
     use nixl_sys::{AgentConfig, Params, ThreadSync};
     let local = Worker::nixl("decode", Via::Default, MIB, 2);
     let blob = local.agent.export().unwrap();
-    // NIXL's own words inside the blob, for an agent that is not of this library.
-    let at = blob.windows(5).rposition(|window| window == b"\xa4nixl").unwrap() + 5;
-    let (metadata, kind) = (&blob[at..], blob[at]);
-    let metadata = match kind {
-        0xc4 => &metadata[2..2 + usize::from(metadata[1])],
-        0xc5 => &metadata[3..3 + usize::from(u16::from_be_bytes([metadata[1], metadata[2]]))],
-        other => panic!("{other:#x}"),
-    };
     let config = AgentConfig { thread_sync: ThreadSync::Strict, pthr_delay_us: 1000, ..AgentConfig::default() };
     let stranger = nixl_sys::Agent::new_configured("stranger", &config).unwrap();
     let backend = stranger.create_backend("UCX", &Params::from(None::<(&str, &str)>).unwrap()).unwrap();
-    let name = stranger.load_remote_md(metadata).unwrap();
+    let name = stranger.load_remote_md(process::nixl_metadata(&blob)).unwrap();
     stranger.send_notification(&name, &vec![0xff; 3 * MIB], Some(&backend)).unwrap();
     stranger.send_notification(&name, b"\0\xffgarbage", Some(&backend)).unwrap();
     let mut arrived = Vec::new();
@@ -219,4 +219,36 @@ fn stats_say_what_was_done() {
     assert!(stats.requests >= 1 && stats.post.count() == stats.requests && stats.transfer.count() == 1);
     assert!(stats.transfer.sum > Duration::ZERO && stats.transfer.sum < PATIENCE);
     assert_eq!((stats.notifications_sent, stats.in_flight_transfers, stats.unsettled), (2, 0, 0));
+}
+
+#[test]
+fn a_peer_in_another_pid_namespace_is_flagged_and_only_declared_gone() {
+    let apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let permitted = std::process::Command::new(apart[0]).args(&apart[1..]).arg("true").status();
+    if !permitted.is_ok_and(|status| status.success()) {
+        println!("skipped: this user may not make a PID namespace (unshare --pid)");
+        return;
+    }
+    let mut remote = PeerProcess::spawn_under(&apart, Via::Default, 64 * MIB, 1);
+    let local = Worker::nixl("decode", Via::Default, 64 * MIB, 2);
+    let peer = local.agent.connect(&remote.blob).unwrap();
+    assert_eq!(*peer.locality(), Locality::SameHostApart(vec![Barrier::PidNamespace]));
+    warm(&local.agent, &peer);
+    let rounds: Vec<Descriptor> = (0..64).flat_map(|_| whole(64 * MIB)).collect();
+    let transfer = local.agent.start(&peer, Op::Write, &rounds, TransferOptions::default()).unwrap();
+    eventually("a post", || transfer.stats().requests > 2);
+    remote.kill();
+    let error = transfer.wait(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::TransferFailed { .. }), "{error}");
+    // Its number means another process here: nobody can tell.
+    assert!(!peer.is_gone());
+    assert!(transfer.wait_settled(Duration::from_millis(200)).is_err());
+    assert_eq!(local.agent.quarantine().len(), 1);
+    // SAFETY: killed above, and its namespace with it; a moment for the kernel to end it.
+    unsafe {
+        std::thread::sleep(Duration::from_millis(100));
+        peer.declare_gone();
+    }
+    settles(&local.agent, &transfer);
+    local.agent.shutdown(PATIENCE).unwrap();
 }

@@ -23,7 +23,21 @@ pub struct PeerProcess {
 impl PeerProcess {
     /// Starts a peer with `len` bytes of the pattern of `seed`.
     pub fn spawn(via: Via, len: usize, seed: u64) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::spawn_under(&[], via, len, seed)
+    }
+
+    /// The same, started by another command.
+    pub fn spawn_under(wrapper: &[&str], via: Via, len: usize, seed: u64) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut command = match wrapper {
+            [] => Command::new(program),
+            [wrapper, args @ ..] => {
+                let mut command = Command::new(wrapper);
+                command.args(args).arg(program);
+                command
+            }
+        };
+        let mut child = command
             .args(["--exact", "peer_process", "--ignored", "--nocapture", "--test-threads=1"])
             .env(ROLE, format!("{} {len} {seed}", u8::from(via == Via::Tcp)))
             .stdin(Stdio::piped())
@@ -69,6 +83,16 @@ impl PeerProcess {
     /// Sends a notification from the peer to whom it connected.
     pub fn notify(&mut self, message: &[u8]) {
         assert_eq!(self.ask(&format!("notify {}", hex(message))), "ok");
+    }
+
+    /// The peer sends everything back that it gets for so long; [`PeerProcess::echoed`] waits until it has stopped.
+    pub fn echo(&mut self, millis: u64) {
+        writeln!(self.input, "echo {millis}").unwrap();
+    }
+
+    /// The peer has stopped echoing.
+    pub fn echoed(&mut self) {
+        assert_eq!(self.answers.recv_timeout(PATIENCE * 3).expect("the peer process answers"), "ok");
     }
 
     /// The next notification that the peer gets.
@@ -127,6 +151,16 @@ impl Drop for PeerProcess {
     }
 }
 
+/// NIXL's own words inside a blob.
+pub fn nixl_metadata(blob: &[u8]) -> &[u8] {
+    let at = blob.windows(5).rposition(|window| window == b"\xa4nixl").unwrap() + 5;
+    match blob[at..] {
+        [0xc4, len, ref rest @ ..] => &rest[..usize::from(len)],
+        [0xc5, high, low, ref rest @ ..] => &rest[..usize::from(u16::from_be_bytes([high, low]))],
+        _ => panic!("no bytes follow: {:#x}", blob[at]),
+    }
+}
+
 /// Whether this process is to be a peer.
 pub fn is_peer() -> bool {
     std::env::var_os(ROLE).is_some()
@@ -175,6 +209,16 @@ pub fn serve() {
             }
             ["notify", message] => {
                 worker.agent.notify(peer.as_ref().unwrap(), &bytes(message)).unwrap();
+                say("ok");
+            }
+            ["echo", millis] => {
+                let (start, peer) = (Instant::now(), peer.as_ref().unwrap());
+                while start.elapsed().as_millis() < millis.parse().unwrap() {
+                    for arrived in worker.agent.notifications().unwrap() {
+                        worker.agent.notify(peer, &arrived.message).unwrap();
+                    }
+                    std::thread::sleep(std::time::Duration::from_micros(20));
+                }
                 say("ok");
             }
             ["next"] => {
