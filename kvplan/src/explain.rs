@@ -174,17 +174,17 @@ impl PairPlan {
     /// Explains the plan.
     #[must_use]
     pub fn explain(&self) -> Explanation {
-        let mut free = FreeRows::default();
-        let lanes = self.lanes.iter().map(|lane| self.explain_lane(lane, &mut free)).collect();
+        let mut lookup = Lookup::default();
+        let lanes = self.lanes.iter().map(|lane| self.explain_lane(lane, &mut lookup)).collect();
         Explanation { schema: 1, op: self.options.op, lanes }
     }
 
-    fn explain_lane(&self, lane: &Lane, free: &mut FreeRows) -> LaneExplanation {
+    fn explain_lane(&self, lane: &Lane, lookup: &mut Lookup) -> LaneExplanation {
         let cuts = lane.cuts.iter().map(explain_cut).collect();
         let mut breaks: Vec<Break> = Vec::new();
         let mut num_breaks_omitted = 0;
         for cut in &lane.cuts {
-            for found in self.breaks_of(lane, cut, free) {
+            for found in self.breaks_of(lane, cut, lookup) {
                 if breaks.contains(&found) {
                     continue;
                 }
@@ -199,7 +199,7 @@ impl PairPlan {
         &'a self,
         lane: &'a Lane,
         cut: &'a CutPlan,
-        free: &'a mut FreeRows,
+        lookup: &'a mut Lookup,
     ) -> impl Iterator<Item = Break> + 'a {
         let template = &cut.template;
         let of_band = |(index, &band): (usize, &Band)| {
@@ -212,7 +212,7 @@ impl PairPlan {
             let one_row_there = last.remote_storage == run.remote_storage && last.remote_row == run.remote_row;
             (one_row_here || one_row_there).then(|| {
                 let (layer, part) = run.origin.of(&self.local);
-                let why = self.why(lane, cut, (last_band, last), (band, run), free);
+                let why = self.why(lane, cut, (last_band, last), (band, run), lookup);
                 Break { layer: layer.name.clone(), part: part.name.clone(), why }
             })
         })
@@ -224,7 +224,7 @@ impl PairPlan {
         cut: &CutPlan,
         (last_band, last): (Band, Run),
         (band, run): (Band, Run),
-        free: &mut FreeRows,
+        lookup: &mut Lookup,
     ) -> Why {
         let distance = |start: u64, end: u64| i128::from(start) - i128::from(end);
         let local = distance(run.local, last.local + last.len);
@@ -244,12 +244,12 @@ impl PairPlan {
                 Op::Read => lane.key.local_group,
                 Op::Write => lane.key.remote_group,
             };
-            free.gap_reason(side, spec, row, group, from, gap)
+            lookup.gap_reason(side, spec, row, group, from, gap)
         } else if last.by_token && run.by_token && last.origin == run.origin {
             Why::TokenSlices { run: run.len }
         } else if cut.cut.tokens < local_tokens || cut.cut.tokens < remote_tokens {
             Why::BlockPieces { tokens: cut.cut.tokens, local: local_tokens, remote: remote_tokens }
-        } else if let Some((local, remote)) = [run, last].iter().find_map(|run| self.unequal_units(*run)) {
+        } else if let Some((local, remote)) = [run, last].iter().find_map(|run| self.unequal_units(*run, lookup)) {
             Why::UnitSlice { local, remote }
         } else {
             Why::Apart { local, remote }
@@ -263,9 +263,12 @@ impl PairPlan {
     }
 
     /// Units of the run's part that either side holds, where they are not equally many.
-    fn unequal_units(&self, run: Run) -> Option<(u64, u64)> {
+    fn unequal_units(&self, run: Run, lookup: &mut Lookup) -> Option<(u64, u64)> {
         let (layer, part) = run.origin.of(&self.local);
-        let peer = self.remote.layers.iter().find(|peer| peer.name == layer.name)?;
+        let by_name =
+            || self.remote.layers.iter().enumerate().map(|(index, layer)| (layer.name.clone(), index)).collect();
+        let peers: &HashMap<LayerName, usize> = lookup.peers.get_or_insert_with(by_name);
+        let peer = &self.remote.layers[*peers.get(&layer.name)?];
         let peer_part = peer.parts.iter().find(|peer| peer.name == part.name)?;
         let (local, remote) = (part.units.count, peer_part.units.count);
         (local != remote).then_some((local, remote))
@@ -276,7 +279,7 @@ impl PairPlan {
         self.lanes.iter().flat_map(|lane| &lane.cuts).find(|cut| cut.template.runs.len() > 1).map(|cut| {
             let second = cut.template.runs[1];
             let lane = self.lanes.iter().find(|lane| lane.cuts.iter().any(|c| std::ptr::eq(c, cut)));
-            let found = lane.and_then(|lane| self.breaks_of(lane, cut, &mut FreeRows::default()).next());
+            let found = lane.and_then(|lane| self.breaks_of(lane, cut, &mut Lookup::default()).next());
             let layer = found.as_ref().map(|found| found.layer.clone());
             Refusal::RowBroken {
                 layer: layer.unwrap_or_else(|| second.origin.of(&self.local).0.name.clone()),
@@ -290,14 +293,16 @@ impl PairPlan {
     }
 }
 
-/// Free bytes of destination rows, each worked out when first asked for.
+/// What explanations look up, each worked out when first asked for.
 #[derive(Default)]
-struct FreeRows {
+struct Lookup {
     owners: Option<Owners>,
+    /// Where the peer lists each layer.
+    peers: Option<HashMap<LayerName, usize>>,
     of_row: HashMap<(kvspec::GroupId, u32), (FreeBytes, Reach)>,
 }
 
-impl FreeRows {
+impl Lookup {
     /// Whether a gap is padding, or whose bytes lie in it.
     fn gap_reason(
         &mut self,
