@@ -3,6 +3,7 @@
 #   make build          target/release/kvplan
 #   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
 #   make test           every test
+#   make sglang         the SGLang integration: its checks and its tests; part of make test
 #   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number
 #   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
@@ -23,7 +24,7 @@ FEATURES := kvplan/cli
 # Read before every command: where libclang and NIXL are.
 ENV := ROOT='$(CURDIR)'; source .deps/env.sh;
 
-.PHONY: build demo test test-long fuzz bench lint fmt deps
+.PHONY: build demo test sglang test-long fuzz bench lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
@@ -33,6 +34,12 @@ demo: deps
 
 test: deps
 	@$(ENV) $(CARGO) test --workspace --features $(FEATURES)
+	@$(MAKE) --no-print-directory sglang
+
+sglang:
+	@scripts/sglang.sh
+	@cd examples/sglang && export PATH="$(CURDIR)/.deps/venv/bin:$$PATH" \
+		&& ruff check --quiet . && ruff format --quiet --check . && mypy && pytest
 
 test-long: deps
 	@$(ENV) KVPLAN_CASES=$(CASES) $(CARGO) test --package kvplan --test semantic -- --nocapture

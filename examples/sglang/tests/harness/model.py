@@ -1,0 +1,200 @@
+"""Models of the tests, and what a worker of one registers: SGLang's KVArgs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .pools import Pool, Tensor, channel_cells, head_cells, plain_cells
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Mamba:
+    """State-space layers: a convolution state of sub-blocks and a temporal state of heads."""
+
+    layers: tuple[int, ...]
+    conv_blocks: tuple[int, ...] = (32, 32, 64)
+    conv_bytes: int = 6
+    conv_rows: int = 1
+    """Rows before the channel axis: 1 for [channel, width], the width for [width, channel]."""
+    heads: int = 8
+    head_bytes: int = 512
+    num_slots: int = 6
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model's caches, whole: what all ranks together hold."""
+
+    layers: tuple[int, ...]
+    """Ids of the layers with a KV cache, over all pipeline stages."""
+    stages: tuple[int, ...] = ()
+    """Number of those layers in each pipeline stage; empty for one stage."""
+    mla: bool = False
+    heads: int = 4
+    head_bytes: int = 32
+    row_bytes: int = 576
+    """Bytes of a token of an MLA layer."""
+    page_tokens: int = 8
+    num_pages: int = 40
+    draft_layers: int = 0
+    """Layers of a draft model, on the last stage; each has heads even under an MLA target."""
+    index_bytes: int = 0
+    """Bytes of a page of each MLA layer's indexer; 0 for none."""
+    window_layers: tuple[int, ...] = ()
+    """Sliding-window layers, with pages of their own."""
+    mamba: Mamba | None = None
+    aux: tuple[int, ...] = (64, 128)
+    num_aux: int = 8
+    layer_ids: bool = True
+    """Whether the engine says the layer of every buffer, or leaves it to the order."""
+    dtype: str = "bfloat16"
+
+    def stage_layers(self, place: Settings) -> tuple[int, ...]:
+        """Layers of a worker's pipeline stage."""
+        if place.pp_size == 1:
+            return self.layers
+        first = sum(self.stages[: place.pp_rank])
+        return self.layers[first : first + self.stages[place.pp_rank]]
+
+
+@dataclass
+class Worker:
+    """One worker's memory, and the lists that it registers."""
+
+    pool: Pool
+    lists: dict[str, Any] = field(default_factory=dict)
+
+
+def build(model: Model, place: Settings, salt: int) -> Worker:
+    """Memory of the worker at a place, filled, and its KVArgs as a dictionary of attributes."""
+    layers = model.stage_layers(place)
+    last = place.pp_rank == place.pp_size - 1
+    share = max(1, model.heads // place.tp_size)
+    first = place.tp_rank * model.heads // place.tp_size
+    heads = head_cells(model.page_tokens, model.heads, model.head_bytes, first, share)
+    tensors: list[Tensor] = []
+    ids: list[int] = []
+
+    def add(component: str, layer: str, name: str, rows: int, cells: Any) -> None:
+        tensors.append(Tensor(component, layer, name, rows, cells))
+
+    if model.mla:
+        for layer in layers:
+            add("kv", f"layer {layer}", "latent", model.num_pages, plain_cells(model.page_tokens * model.row_bytes))
+            ids.append(layer)
+    else:
+        for name in ("k", "v"):
+            for layer in layers:
+                add("kv", f"layer {layer}", name, model.num_pages, heads)
+                ids.append(layer)
+    num_draft = 0
+    if last:
+        for name in ("k", "v"):
+            for layer in range(model.draft_layers):
+                add("kv", f"draft {layer}", name, model.num_pages, heads)
+                ids.append(max(model.layers) + 1 + layer)
+                num_draft += 1
+    num_kv = len(tensors)
+    for index, size in enumerate(model.aux):
+        add("aux", f"aux {index}", "row", model.num_aux, plain_cells(size))
+    num_aux = len(tensors)
+    components: list[dict[str, Any]] = []
+
+    def component(kind: str, layer_ids: list[int], **more: Any) -> None:
+        count = len(tensors) - sum(len(c["members"]) for c in components) - num_aux
+        members = list(range(len(tensors) - count, len(tensors)))
+        components.append({"kind": kind, "members": members, "ids": layer_ids, **more})
+
+    if model.mla and model.index_bytes:
+        for layer in layers:
+            add("dsa", f"layer {layer}", "index", model.num_pages, plain_cells(model.index_bytes))
+        component("dsa", list(layers))
+    windows = [layer for layer in model.window_layers if place.pp_size == 1 or layer in layers]
+    if windows:
+        for name in ("k", "v"):
+            for layer in windows:
+                add("swa", f"window {layer}", name, model.num_pages, heads)
+        component("swa", windows * 2)
+    if model.mamba is not None:
+        _mamba(model.mamba, place, tensors)
+        count = len(model.mamba.layers)
+        conv = sum(model.mamba.conv_blocks) // place.tp_size
+        component(
+            "mamba",
+            list(model.mamba.layers) * 2,
+            dims=[conv] * count + [model.mamba.heads // place.tp_size] * count,
+            groups=[list(model.mamba.conv_blocks)] * count + [None] * count,
+            outer=[model.mamba.conv_rows] * count + [1] * count,
+        )
+    pool = Pool(tensors)
+    pool.fill(salt)
+    worker = Worker(pool)
+    _lists(model, place, worker, ids, num_kv, num_aux, num_draft, components)
+    return worker
+
+
+def _mamba(mamba: Mamba, place: Settings, tensors: list[Tensor]) -> None:
+    conv = channel_cells(list(mamba.conv_blocks), mamba.conv_bytes, mamba.conv_rows, place.tp_rank, place.tp_size)
+    state = channel_cells([mamba.heads], mamba.head_bytes, 1, place.tp_rank, place.tp_size)
+    tensors.extend(Tensor("mamba", f"layer {layer}", "conv", mamba.num_slots, conv) for layer in mamba.layers)
+    tensors.extend(Tensor("mamba", f"layer {layer}", "state", mamba.num_slots, state) for layer in mamba.layers)
+
+
+def _lists(
+    model: Model,
+    place: Settings,
+    worker: Worker,
+    ids: list[int],
+    num_kv: int,
+    num_aux: int,
+    num_draft: int,
+    components: list[dict[str, Any]],
+) -> None:
+    pool = worker.pool
+
+    def lists(indices: range | list[int]) -> tuple[list[int], list[int], list[int]]:
+        return (
+            [pool.pointer(i) for i in indices],
+            [pool.length(i) for i in indices],
+            [len(pool.tensors[i].cells) for i in indices],
+        )
+
+    stage = model.stage_layers(place)
+    kv, aux = lists(range(num_kv)), lists(range(num_kv, num_aux))
+    states = [lists(c["members"]) for c in components]
+    worker.lists = {
+        "engine_rank": place.tp_rank,
+        "kv_data_ptrs": kv[0],
+        "kv_data_lens": kv[1],
+        "kv_item_lens": kv[2],
+        "kv_layer_ids": ids if model.layer_ids else [],
+        "kv_data_mem_kinds": ["DRAM"] * num_kv,
+        "kv_cache_dtype_str": model.dtype,
+        "aux_data_ptrs": aux[0],
+        "aux_data_lens": aux[1],
+        "aux_item_lens": aux[2],
+        "state_types": [c["kind"] for c in components],
+        "state_data_ptrs": [s[0] for s in states],
+        "state_data_lens": [s[1] for s in states],
+        "state_item_lens": [s[2] for s in states],
+        "state_layer_ids": [c["ids"] if model.layer_ids else [] for c in components],
+        "state_dim_per_tensor": [c.get("dims", []) for c in components],
+        "state_slice_outer_counts": [c.get("outer", []) for c in components],
+        "state_conv_shard_groups": [c.get("groups", []) for c in components],
+        "swa_kv_cache_layout": "nhd" if model.window_layers else None,
+        "is_hybrid_mla_backend": False,
+        "ib_device": "",
+        "gpu_id": 0,
+        "kv_head_num": max(1, model.heads // place.tp_size),
+        "total_kv_head_num": model.heads,
+        "page_size": model.page_tokens,
+        "system_dp_rank": 0,
+        "rust_http_port": None,
+        "pp_rank": place.pp_rank,
+        "prefill_start_layer": stage[0],
+        "prefill_end_layer": stage[-1] + 1,
+        "mla_compression_ratios": None,
+        "num_draft_entries": num_draft,
+    }

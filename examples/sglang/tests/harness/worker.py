@@ -1,0 +1,178 @@
+"""Worker processes: each holds pools, a manager of one kind, and does what the test tells it."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .engines import Engine, open_engine
+from .model import Model, Worker, build
+from .pools import Bytes
+from .settings import Settings
+
+PATIENCE = 30.0
+"""Seconds after which a worker that does not answer is taken for hung."""
+
+STATES = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One call of a sender's `send`: pages, and with the last chunk the state's rows."""
+
+    pages: list[int]
+    state: list[list[int] | None] | None = None
+
+
+class WorkerError(RuntimeError):
+    """What a worker raised: the kind of exception and its text."""
+
+    def __init__(self, kind: str, text: str, trace: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+        self.text = text
+        self.trace = trace
+
+
+@dataclass
+class _Host:
+    """Inside the worker: its memory, its manager, its requests."""
+
+    worker: Worker
+    engine: Engine
+    requests: dict[int, Any] = field(default_factory=dict)
+
+    def sender(self, room: int, num_pages: int, aux: int | None) -> None:
+        sender = self.engine.sender(room)
+        sender.init(num_pages, aux)
+        self.requests[room] = sender
+
+    def announce(self, room: int, num_pages: int, aux: int | None) -> None:
+        self.requests[room].init(num_pages, aux)
+
+    def send(self, room: int, chunk: Chunk) -> None:
+        self.requests[room].send(np.array(chunk.pages, dtype=np.int32), chunk.state)
+
+    def receiver(self, room: int) -> None:
+        self.requests[room] = self.engine.receiver(room)
+
+    def receive(self, room: int, pages: list[int], aux: int | None, state: Any, prefix: int | None) -> None:
+        self.requests[room].send_metadata(np.array(pages, dtype=np.int32), aux, state, prefix)
+
+    def poll(self, room: int) -> str:
+        return STATES[int(self.requests[room].poll())]
+
+    def until(self, room: int, states: list[str], seconds: float) -> str:
+        """Polls until one of some states is reached, and returns the state it ends in."""
+        end = time.monotonic() + seconds
+        while (state := self.poll(room)) not in states and time.monotonic() < end:
+            time.sleep(0.002)
+        return state
+
+    def call(self, room: int, method: str, *args: Any) -> Any:
+        return getattr(self.requests[room], method)(*args)
+
+    def ask(self, method: str, *args: Any) -> Any:
+        return getattr(self.engine.manager, method)(*args)
+
+    def reason(self, room: int) -> str:
+        """What `failure_exception` raises."""
+        try:
+            self.requests[room].failure_exception()
+        except Exception as error:  # noqa: BLE001
+            return str(error)
+        return ""
+
+    def memory(self) -> list[Bytes]:
+        return self.worker.pool.memory
+
+    def overwrite(self, index: int, row: int, content: Bytes) -> None:
+        self.worker.pool.rows(index)[row] = content
+
+
+def _main(pipe: Any, kind: str, model: Model, place: Settings, salt: int, options: dict[str, Any]) -> None:
+    faulthandler.enable()
+    try:
+        worker = build(model, place, salt)
+        worker.lists.update(options.pop("lists", {}))
+        host = _Host(worker, open_engine(kind, place, worker.lists, model.mla, options))
+        pipe.send(("ok", None))
+    except Exception as error:  # noqa: BLE001
+        pipe.send(("error", (type(error).__name__, str(error), traceback.format_exc())))
+        return
+    while True:
+        method, args = pipe.recv()
+        if method == "stop":
+            host.engine.close()
+            pipe.send(("ok", None))
+            # SGLang's threads never end: waiting for them would hold up the process.
+            os._exit(0)
+        try:
+            pipe.send(("ok", getattr(host, method)(*args)))
+        except Exception as error:  # noqa: BLE001
+            pipe.send(("error", (type(error).__name__, str(error), traceback.format_exc())))
+
+
+class Remote:
+    """A worker process, as the test sees it: every method of the worker's host is a method here."""
+
+    def __init__(
+        self, kind: str, model: Model, place: Settings, salt: int, options: dict[str, Any] | None = None
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.place = place
+        self.twin = build(model, place, salt)
+        """The same memory here, as it was before any transfer; its addresses mean nothing."""
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, kind, model, place, salt, dict(options or {}))
+        self.process = context.Process(target=_main, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ready(self) -> Remote:
+        """Waits until the worker's manager stands."""
+        self._answer("start")
+        return self
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+
+        def ask(*args: Any) -> Any:
+            self._pipe.send((method, args))
+            return self._answer(method)
+
+        return ask
+
+    def _answer(self, method: str) -> Any:
+        if not self._pipe.poll(PATIENCE):
+            raise TimeoutError(f"the {self.place.role} worker did not answer {method} in {PATIENCE} s")
+        status, value = self._pipe.recv()
+        if status == "error":
+            raise WorkerError(*value)
+        return value
+
+    def kill(self) -> None:
+        """Ends the process at once, as a crash would."""
+        self.process.kill()
+        self.process.join(PATIENCE)
+
+    def stop(self) -> None:
+        """Ends the process in order; a worker that does not end is killed."""
+        if self.process.is_alive():
+            try:
+                self._pipe.send(("stop", ()))
+                self._answer("stop")
+            except (OSError, EOFError, TimeoutError, WorkerError):
+                pass
+            self.process.join(5)
+        if self.process.is_alive():
+            self.kill()
+        self._pipe.close()
