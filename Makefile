@@ -7,7 +7,8 @@
 #   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number
 #   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
-#   make lint           formatting, clippy and rustdoc, all as errors
+#   make wheel          the Python package, as target/wheel/kvffi-*.whl, with the library in it
+#   make lint           formatting, clippy, rustdoc, and ruff and mypy for Python, all as errors
 #   make fmt            formats the sources
 #   make deps           only the set-up
 #
@@ -23,8 +24,12 @@ FUZZ_VERSION := 0.13.2
 FEATURES := kvplan/cli
 # Read before every command: where libclang and NIXL are.
 ENV := ROOT='$(CURDIR)'; source .deps/env.sh;
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+PYTHON := $(CURDIR)/scripts/python.sh
+# Below python/. examples/sglang has settings of its own.
+PYTHON_SOURCES := . ../examples/python
 
-.PHONY: build demo test sglang test-long fuzz bench lint fmt deps
+.PHONY: build demo test sglang test-long fuzz bench wheel lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
@@ -34,6 +39,7 @@ demo: deps
 
 test: deps
 	@$(ENV) $(CARGO) test --workspace --features $(FEATURES)
+	@$(ENV) KVFFI_LIBRARY='$(TARGET)/debug/deps/libkvffi.so' $(PYTHON) -m pytest --config-file python/pyproject.toml python
 	@$(MAKE) --no-print-directory sglang
 
 sglang:
@@ -57,13 +63,26 @@ fuzz:
 bench: deps
 	@$(ENV) $(CARGO) bench --workspace --features $(FEATURES) $(ARGS)
 
+# One wheel for all versions of Python 3 on this kind of machine.
+wheel: deps
+	@$(ENV) $(CARGO) build --release --package kvffi
+	@rm -rf python/build target/wheel
+	@KVFFI_LIBRARY='$(TARGET)/release/libkvffi.so' $(PYTHON) -m pip --disable-pip-version-check --quiet \
+		wheel --no-deps --no-build-isolation --wheel-dir target/wheel python/
+	@ls target/wheel/*.whl
+
 lint: deps
 	@$(ENV) $(CARGO) fmt --all --check
 	@$(ENV) $(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	@$(ENV) RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --all-features --no-deps
+	@cd python && $(PYTHON) -m ruff check --quiet --config pyproject.toml $(PYTHON_SOURCES)
+	@cd python && $(PYTHON) -m ruff format --check --quiet --config pyproject.toml $(PYTHON_SOURCES)
+	@cd python && $(PYTHON) -m mypy src tools tests setup.py
+	@cd python && for example in ../examples/python/*.py; do $(PYTHON) -m mypy "$$example" || exit 1; done
 
 fmt:
 	@$(CARGO) fmt --all
+	@cd python && $(PYTHON) -m ruff format --quiet --config pyproject.toml $(PYTHON_SOURCES)
 
 deps:
 	@scripts/deps.sh

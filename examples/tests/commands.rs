@@ -15,7 +15,7 @@ fn code(page: &str) -> Vec<String> {
         if let Some(language) = line.trim_start().strip_prefix("```") {
             fence = if fence.is_some() { None } else { Some(language) };
         } else if let Some(language) = fence {
-            if !matches!(language, "rust" | "c" | "cpp" | "json") {
+            if !matches!(language, "rust" | "c" | "cpp" | "json" | "python") {
                 pieces.push(line.to_owned());
             }
         } else if line.starts_with("    ") {

@@ -1,0 +1,126 @@
+"""Objects of the library as Python objects, and calls that raise.
+
+A call passes the object that owns a handle, not its number, so the handle cannot be freed before the call returns: not
+by the garbage collector, and not by another thread that closes it meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from . import errors
+from ._declarations import KVFFI_ERR_BUFFER_TOO_SMALL, KVFFI_ERR_INVALID_ARGUMENT, KVFFI_OK
+from ._library import functions
+
+_Self = TypeVar("_Self", bound="Handle")
+_Element = TypeVar("_Element", bound=ctypes.Structure)
+
+
+def call(function: Callable[..., int], *args: Any) -> int:
+    """Calls a function whose last parameter is `out_error`; its status, which is not negative."""
+    error = ctypes.c_void_p()
+    try:
+        status = function(*args, ctypes.byref(error))
+    except ctypes.ArgumentError as wrong:
+        # Of a type that C does not take, or a number that does not fit.
+        raise _refused(str(wrong)) from None
+    if status < 0:
+        raise _exception(status, error)
+    return status
+
+
+def _refused(message: str) -> errors.Error:
+    return errors.ArgumentError(KVFFI_ERR_INVALID_ARGUMENT, "KVFFI_ERR_INVALID_ARGUMENT", message)
+
+
+def _exception(status: int, error: ctypes.c_void_p) -> errors.Error:
+    library = functions()
+    name = (library.kvffi_status_name(status) or b"").decode()
+    message = (library.kvffi_error_message(error) or b"").decode()
+    findings = tuple(
+        (library.kvffi_error_finding(error, index) or b"").decode()
+        for index in range(library.kvffi_error_num_findings(error))
+    )
+    library.kvffi_error_free(error)
+    return errors.CLASSES.get(status, errors.Error)(status, name, message, findings)
+
+
+class Owner:
+    """Frees one handle when nobody refers to it any more. ctypes takes it as an argument."""
+
+    __slots__ = ("_as_parameter_", "_free")
+
+    def __init__(self, handle: ctypes.c_void_p, free: Callable[[Any], None]) -> None:
+        self._as_parameter_ = handle
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free(self._as_parameter_)
+
+
+class Handle:
+    """An object of the library. `close` frees it, and so do leaving a `with` block and the garbage collector."""
+
+    __slots__ = ("__weakref__", "_owner")
+    _owner: Owner | None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the object was closed."""
+        return self._owner is None
+
+    def close(self) -> None:
+        """Frees the object, after the calls that other threads are making with it. Closing again does nothing."""
+        self._owner = None
+
+    def _live(self) -> Owner:
+        owner = self._owner
+        if owner is None:
+            raise ValueError(f"this {type(self).__name__} is closed")
+        return owner
+
+    def __enter__(self: _Self) -> _Self:
+        self._live()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __copy__(self) -> None:
+        raise TypeError(f"a {type(self).__name__} cannot be copied")
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled")
+
+
+def make(free: Callable[[Any], None], function: Callable[..., int], *args: Any) -> Owner:
+    """Calls a function whose last two parameters are an output handle and `out_error`."""
+    handle = ctypes.c_void_p()
+    call(function, *args, ctypes.byref(handle))
+    return Owner(handle, free)
+
+
+def take_text(function: Callable[..., int], *args: Any) -> str:
+    """Calls a function that makes a text, and takes the text over."""
+    library = functions()
+    text = make(library.kvffi_text_free, function, *args)
+    data = library.kvffi_text_data(text)
+    return (data or b"").decode()
+
+
+def structs(kind: type[_Element], function: Callable[..., int], *args: Any) -> ctypes.Array[_Element]:
+    """Calls a function that fills an array: once for its length, once for its elements."""
+    length = ctypes.c_size_t()
+    try:
+        status = function(*args, None, 0, ctypes.byref(length), None)
+    except ctypes.ArgumentError as wrong:
+        raise _refused(str(wrong)) from None
+    if status not in (KVFFI_OK, KVFFI_ERR_BUFFER_TOO_SMALL):
+        # Again, for the text. It may succeed now, if another thread was busy with the object.
+        call(function, *args, None, 0, ctypes.byref(length))
+    array = (kind * length.value)()
+    if length.value:
+        call(function, *args, array, length.value, ctypes.byref(length))
+    return array

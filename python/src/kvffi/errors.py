@@ -1,0 +1,80 @@
+"""What a failed call raises.
+
+Every exception has the status number and its name, the full text, and the findings where several things are wrong:
+
+    try:
+        kvffi.Spec.from_dict(spec)
+    except kvffi.SpecError as error:
+        for finding in error.findings:
+            print(finding)
+"""
+
+from __future__ import annotations
+
+from . import _declarations as c
+
+
+class Error(Exception):
+    """A call failed.
+
+    `status` is the negative number that kvffi.h lists, `name` its name, `message` the full text, and `findings` what
+    is wrong one by one; it is empty where a call fails for one reason.
+    """
+
+    def __init__(self, status: int, name: str, message: str, findings: tuple[str, ...] = ()) -> None:
+        super().__init__(status, name, message, findings)
+        self.status = status
+        self.name = name
+        self.message = message
+        self.findings = findings
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
+
+
+class ArgumentError(Error, ValueError):
+    """An argument is outside its range: an unknown number or flag, an index that does not exist, a text not UTF-8."""
+
+
+class BusyError(Error):
+    """Another thread is using an object that takes one call at a time. Nothing was changed; try again."""
+
+
+class JsonError(Error, ValueError):
+    """A text is not the JSON that was expected; the message has the path of the field."""
+
+
+class SpecError(Error, ValueError):
+    """A spec contradicts itself; the findings say everything that is wrong with it."""
+
+
+class PairError(Error):
+    """Two workers cannot exchange caches; the findings say all reasons."""
+
+
+class RequestError(Error, ValueError):
+    """A request cannot be answered."""
+
+
+class RowError(Error):
+    """Whole rows are required, and the caches do not lie in whole rows."""
+
+
+class ProofError(Error):
+    """An answer does not bring exactly the bytes that its request needs: a defect of the library."""
+
+
+# What is not listed is an Error.
+CLASSES: dict[int, type[Error]] = {
+    c.KVFFI_ERR_NULL: ArgumentError,
+    c.KVFFI_ERR_INVALID_ARGUMENT: ArgumentError,
+    c.KVFFI_ERR_NOT_UTF8: ArgumentError,
+    c.KVFFI_ERR_TOO_LARGE: ArgumentError,
+    c.KVFFI_ERR_BUSY: BusyError,
+    c.KVFFI_ERR_JSON: JsonError,
+    c.KVFFI_ERR_INVALID_SPEC: SpecError,
+    c.KVFFI_ERR_PAIR_REFUSED: PairError,
+    c.KVFFI_ERR_REQUEST_REFUSED: RequestError,
+    c.KVFFI_ERR_ROW_BROKEN: RowError,
+    c.KVFFI_ERR_NOT_PROVEN: ProofError,
+}

@@ -1,0 +1,128 @@
+"""A spec from the tensors that an engine has."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from . import _declarations as c
+from ._checked import text
+from ._handle import Handle, call, make
+from ._library import functions
+from ._names import Role, number
+from .page import Page
+from .spec import Spec
+from .tensor import TensorView
+from .worker import Group, Storage, Worker
+
+
+def page_layer(name: str, page: Page, group: int, role: Role, transfer: bool) -> c.PageLayer:
+    """A layer whose parts are those of a page."""
+    owner = page._live()
+    struct = c.PageLayer(
+        name=text(name, "name"),
+        page=owner._as_parameter_.value,
+        group=group,
+        role=number("ROLE", role),
+        flags=0 if transfer else c.KVFFI_LAYER_STAYS,
+    )
+    struct.keep = owner
+    return struct
+
+
+class Tensors(Handle):
+    """An engine's layers with the tensors that hold them. Takes one call at a time.
+
+    tensors = kvffi.Tensors(kvffi.Worker("org/model"))
+    group = tensors.add_group(kvffi.Group(num_blocks=16, block_tokens=64))
+    layer = tensors.add_layer("layers.0", kvffi.Page.mla("bf16"), group)
+    tensors.add_tensor(layer, cache, "BNC")
+    spec = tensors.build()
+    """
+
+    __slots__ = ("_owners",)
+
+    def __init__(self, worker: Worker) -> None:
+        library = functions()
+        arguments = (library.kvffi_tensors_new, ctypes.byref(worker._struct()))
+        self._owner = make(library.kvffi_tensors_free, *arguments)
+        self._owners: list[object] = []
+
+    def add_storage(self, storage: Storage) -> None:
+        """Adds an allocation. With none, tensors of the same memory that overlap or touch are taken for one."""
+        call(functions().kvffi_tensors_add_storage, self._live(), ctypes.byref(storage._struct()))
+
+    def add_group(self, group: Group) -> int:
+        """Adds a block table; its index, for `add_layer` and for requests."""
+        index = ctypes.c_uint32()
+        arguments = (self._live(), ctypes.byref(group._struct()), ctypes.byref(index))
+        call(functions().kvffi_tensors_add_group, *arguments)
+        return index.value
+
+    def add_layer(self, name: str, page: Page, group: int, *, role: Role = "target", transfer: bool = True) -> int:
+        """Adds a layer, as yet without tensors; its index, for `add_tensor`. Layers of two workers meet by name.
+
+        A layer that does not `transfer` still owns its bytes.
+        """
+        struct = page_layer(name, page, group, role, transfer)
+        index = ctypes.c_uint32()
+        arguments = (self._live(), ctypes.byref(struct), ctypes.byref(index))
+        call(functions().kvffi_tensors_add_layer, *arguments)
+        return index.value
+
+    def add_tensor(
+        self,
+        layer: int,
+        tensor: Any,
+        axes: str,
+        *,
+        parts: Sequence[str] = (),
+        side_by_side: bool = False,
+    ) -> None:
+        """Adds a tensor to a layer, which is an index that `add_layer` returned.
+
+        `tensor`: whatever `TensorView.of` takes. `axes`: a label for every axis: B block; H unit (KV head, SSM head,
+        channel); N token or state in the block, several times if it is split; C content; 2 the tensor's two parts, K
+        then V; 1 an axis that means nothing. `parts`: the parts that it holds, in order; none for all that no other
+        tensor names. `side_by_side`: they lie one behind the other on the axis H, as the projections of a convolution
+        state do.
+
+        The spec keeps the tensor alive. What the tensor contradicts is found by `build`.
+        """
+        view = TensorView.of(tensor)
+        num_axes = len(view.shape)
+        if len(view.strides) != num_axes or len(axes) != num_axes:
+            given = f"{num_axes} extents, {len(view.strides)} strides and the labels {axes!r}"
+            raise ValueError(f"the tensor has {given}; give as many of each")
+        shape = (ctypes.c_uint64 * num_axes)(*_all_fit(view.shape, 0, "extent"))
+        strides = (ctypes.c_int64 * num_axes)(*_all_fit(view.strides, -(1 << 63), "stride"))
+        names = (ctypes.c_char_p * len(parts))(*(text(part, "a part's name") for part in parts))
+        struct = c.Tensor(
+            ptr=view.ptr,
+            shape=ctypes.addressof(shape) if num_axes else None,
+            strides=ctypes.addressof(strides) if num_axes else None,
+            num_axes=num_axes,
+            axes=text(axes, "axes"),
+            element_size=view.element_size,
+            parts=ctypes.addressof(names) if len(parts) else None,
+            num_parts=len(parts),
+            mem=number("MEM", view.mem),
+            device=view.device,
+            flags=c.KVFFI_TENSOR_SIDE_BY_SIDE if side_by_side else 0,
+        )
+        call(functions().kvffi_tensors_add_tensor, self._live(), layer, ctypes.byref(struct))
+        self._owners.append(view.owner)
+
+    def build(self) -> Spec:
+        """Makes a spec of the tensors; `SpecError` if one contradicts its page, or with all that is wrong."""
+        library = functions()
+        owner = make(library.kvffi_spec_free, library.kvffi_tensors_build, self._live())
+        return Spec._wrap(owner, tuple(self._owners))
+
+
+def _all_fit(values: tuple[int, ...], low: int, what: str) -> tuple[int, ...]:
+    for value in values:
+        if not low <= value < 1 << 63:
+            raise OverflowError(f"{what} {value} is not from {low} to {(1 << 63) - 1}")
+    return values

@@ -1,0 +1,44 @@
+"""The examples run, and print what they should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+
+EXPECTED = {
+    "01_describe": [
+        "from tensors: [",
+        "arranged: 16 rows of 147456 bytes, ['layers.0', 'layers.1']",
+        "by parts: [(True, 2359296)]",
+        "wrong: ",
+    ],
+    "02_explain": [
+        "[442368 221184]",
+        "AnswerTotals(num_descriptors=",
+        "3 descriptors a block, 221184 bytes in pieces of 73728",
+        "breaks at layer layers.1, part latent",
+    ],
+}
+
+
+def run(name: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python/src")}
+    command = [sys.executable, str(ROOT / f"examples/python/{name}.py")]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_runs_and_says_what_it_shows(name: str) -> None:
+    done = run(name)
+    assert (done.returncode, done.stderr) == (0, "")
+    for line in EXPECTED[name]:
+        assert line in done.stdout
+
+
+def test_every_example_is_run() -> None:
+    assert sorted(path.stem for path in (ROOT / "examples/python").glob("*.py")) == sorted(EXPECTED)

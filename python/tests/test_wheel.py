@@ -1,0 +1,74 @@
+"""The wheel: one for all Pythons, with the library in it, and the README's snippet runs where only it is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import kvffi
+from conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built of the library that the tests use."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "wheel", "--no-deps"]
+    command += ["--no-build-isolation", "--wheel-dir", str(folder), str(ROOT / "python")]
+    subprocess.run(command, check=True, timeout=300)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh virtual environment with the wheel and numpy."""
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
+    python = folder / "bin" / "python"
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    subprocess.run([*command, f"{wheel}[numpy]"], check=True, timeout=300)
+    return python
+
+
+def run(python: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program where neither the sources nor the library of the build are to be seen."""
+    hidden = ("PYTHONPATH", "KVFFI_LIBRARY", "VIRTUAL_ENV")
+    env = {name: value for name, value in os.environ.items() if name not in hidden}
+    command = [str(python), "-I", "-c", program]
+    return subprocess.run(command, env=env, cwd=python.parent, capture_output=True, text=True, timeout=120)
+
+
+def test_one_wheel_is_for_all_pythons_and_carries_the_library(wheel: Path) -> None:
+    version = kvffi.version()
+    assert wheel.name.startswith(f"kvffi-{version}-py3-none-linux_")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"kvffi/libkvffi.so", "kvffi/py.typed", "kvffi/__init__.py", "kvffi/_declarations.py"} <= set(names)
+
+
+def test_an_installed_wheel_uses_its_own_library(python: Path) -> None:
+    done = run(python, "import kvffi; print(kvffi.version(), kvffi.library_path())")
+    version, path = done.stdout.split()
+    assert version == kvffi.version()
+    assert Path(path).is_relative_to(python.parents[1])
+
+
+def readme_snippets() -> list[str]:
+    blocks = (ROOT / "README.md").read_text().split("```python\n")[1:]
+    return [block.split("```")[0] for block in blocks]
+
+
+def test_the_readme_s_snippet_is_an_example_and_runs_in_a_fresh_environment(python: Path) -> None:
+    snippets = readme_snippets()
+    examples = [path.read_text() for path in (ROOT / "examples/python").glob("*.py")]
+    assert snippets
+    for snippet in snippets:
+        assert any(snippet in example for example in examples), snippet
+        done = run(python, snippet)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "[442368 221184]" in done.stdout
