@@ -64,13 +64,24 @@ pub(crate) fn build_c(source: &Path, dir: &Path, link: Link) -> PathBuf {
 
 /// Compiles a C or C++ program with further options; what the compiler says if it fails.
 pub(crate) fn build_c_with(source: &Path, dir: &Path, link: Link, options: &[&str]) -> Result<PathBuf, String> {
+    build_c_against(&repository("include"), source, dir, link, options)
+}
+
+/// Like [`build_c_with`], with the headers of a folder.
+pub(crate) fn build_c_against(
+    headers: &Path,
+    source: &Path,
+    dir: &Path,
+    link: Link,
+    options: &[&str],
+) -> Result<PathBuf, String> {
     let name = source.file_stem().expect("a source has a name").to_string_lossy();
     let program = dir.join(format!("{name}_{link:?}").to_lowercase());
     let (language, standard) =
         if source.extension().is_some_and(|e| e == "cpp") { ("c++", "-std=c++17") } else { ("c", "-std=c11") };
     let mut command = Command::new(compiler(language));
     command.args([standard, "-g", "-pthread"]).args(WARNINGS).args(options);
-    command.arg("-I").arg(repository("include")).arg(source).arg("-o").arg(&program);
+    command.arg("-I").arg(headers).arg(source).arg("-o").arg(&program);
     match link {
         Link::Static => command.arg(library_dir().join("libkvffi.a")).args(["-lpthread", "-ldl", "-lm"]),
         Link::Shared => {
