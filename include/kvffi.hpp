@@ -111,7 +111,7 @@ template <typename T, typename Call> Result<std::vector<T>> list(Call call)
 {
     std::size_t len = 0;
     std::vector<T> values;
-    kvffi_status status = call(nullptr, 0, &len, nullptr);
+    kvffi_status status = call(nullptr, std::size_t{0}, &len, nullptr);
     kvffi_error *error = nullptr;
     if (status == KVFFI_ERR_BUFFER_TOO_SMALL) {
         values.resize(len);
