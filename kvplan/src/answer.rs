@@ -119,11 +119,15 @@ impl PairPlan {
             source_end: first + blocks.len() as u64,
         };
 
-        for (&block, index) in destination.blocks.iter().zip(destination.first..) {
+        let Scratch { entries, uncovered, .. } = scratch;
+        entries.reserve(destination.blocks.len());
+        let indices = destination.first..;
+        for ((&block, index), met) in destination.blocks.iter().zip(indices).zip(lane.schedule.walk(destination.first))
+        {
             if block.is_hole() {
                 continue;
             }
-            let Some((period, meetings)) = lane.schedule.of_block(index) else {
+            let Some((period, meetings)) = met else {
                 return Err(not_covered(index, block));
             };
             for meeting in meetings {
@@ -144,20 +148,21 @@ impl PairPlan {
                     Some(&BlockId(source_block)) => {
                         let (local_block, remote_block) =
                             if reads { (block.0, source_block) } else { (source_block, block.0) };
-                        scratch.entries.push(Entry { local_block, cut: meeting.cut, remote_block });
+                        entries.push(Entry { local_block, cut: meeting.cut, remote_block });
                     }
                     None if destination_time.meets(index, hull) => {
-                        scratch.uncovered.push(Uncovered { block: block.0, cut: meeting.cut });
+                        uncovered.push(Uncovered { block: block.0, cut: meeting.cut });
                     }
                     None => return Err(not_covered(index, block)),
                 }
             }
         }
-        if !scratch.entries.is_sorted() {
+        let in_order = |a: &Entry, b: &Entry| (a.local_block, a.cut) <= (b.local_block, b.cut);
+        if !entries.is_sorted_by(in_order) {
             // With one cut, half the key is enough, and half the passes.
             match lane.cuts.len() {
-                1 => radsort::sort_by_key(&mut scratch.entries, |e| e.local_block),
-                _ => radsort::sort_by_key(&mut scratch.entries, |e| u64::from(e.local_block) << 32 | u64::from(e.cut)),
+                1 => radsort::sort_by_key(entries, |e| e.local_block),
+                _ => radsort::sort_by_key(entries, |e| u64::from(e.local_block) << 32 | u64::from(e.cut)),
             }
         }
         Ok(())
@@ -257,31 +262,27 @@ struct Writer<'a> {
 impl Writer<'_> {
     #[inline]
     fn push(&mut self, band: Band, entry: Entry, run: &Run) {
-        let local = run.local + u64::from(entry.local_block) * band.stride;
-        let remote = run.remote + u64::from(entry.remote_block) * run.remote_stride;
+        let next = Descriptor {
+            local_storage: band.storage,
+            remote_storage: run.remote_storage,
+            local_offset: run.local + u64::from(entry.local_block) * band.stride,
+            remote_offset: run.remote + u64::from(entry.remote_block) * run.remote_stride,
+            len: run.len,
+        };
         self.out.padding_bytes += run.padding;
-        if let Some(&last) = self.out.descriptors.get(self.lane_start..).and_then(<[_]>::last)
-            && last.local_storage == band.storage
-            && last.remote_storage == run.remote_storage
-            && let Some(gap) = local.checked_sub(last.local_offset + last.len)
-            && remote.checked_sub(last.remote_offset + last.len) == Some(gap)
+        if self.out.descriptors.len() > self.lane_start
+            && let Some(last) = self.out.descriptors.last()
+            && let Some(gap) = gap(last, &next)
             && gap <= self.max_gap
             && (gap == 0 || self.last.is_some_and(|ends| self.bridges(band, ends, (entry, run), gap)))
         {
             if let Some(last) = self.out.descriptors.last_mut() {
-                last.len += gap + run.len;
+                last.len += gap + next.len;
             }
             self.out.padding_bytes += gap;
-            self.remember(entry, run);
-            return;
+        } else {
+            self.out.descriptors.push(next);
         }
-        self.out.descriptors.push(Descriptor {
-            local_storage: band.storage,
-            remote_storage: run.remote_storage,
-            local_offset: local,
-            remote_offset: remote,
-            len: run.len,
-        });
         self.remember(entry, run);
     }
 
@@ -301,6 +302,15 @@ impl Writer<'_> {
     }
 }
 
+/// The bytes between two descriptors, if they follow each other with as many on either side.
+#[inline]
+fn gap(last: &Descriptor, next: &Descriptor) -> Option<u64> {
+    let storages = |d: &Descriptor| (d.local_storage, d.remote_storage);
+    let local = next.local_offset.checked_sub(last.local_offset + last.len)?;
+    let remote = next.remote_offset.checked_sub(last.remote_offset + last.len)?;
+    (storages(last) == storages(next) && local == remote).then_some(local)
+}
+
 /// Sorts the descriptors from `start` on and merges those that touch on both sides.
 fn merge_neighbours(descriptors: &mut Vec<Descriptor>, start: usize) {
     let key = |d: &Descriptor| (d.local_storage, d.local_offset, d.remote_storage, d.remote_offset);
@@ -308,15 +318,9 @@ fn merge_neighbours(descriptors: &mut Vec<Descriptor>, start: usize) {
     let mut kept = start;
     for i in start..descriptors.len() {
         let next = descriptors[i];
-        if kept > start {
-            let last = &mut descriptors[kept - 1];
-            if (last.local_storage, last.remote_storage) == (next.local_storage, next.remote_storage)
-                && last.local_offset + last.len == next.local_offset
-                && last.remote_offset + last.len == next.remote_offset
-            {
-                last.len += next.len;
-                continue;
-            }
+        if kept > start && gap(&descriptors[kept - 1], &next) == Some(0) {
+            descriptors[kept - 1].len += next.len;
+            continue;
         }
         descriptors[kept] = next;
         kept += 1;

@@ -234,15 +234,22 @@ impl Schedule {
         self.meetings.iter().map(|meeting| meeting.cut)
     }
 
-    /// Meetings of the destination block at this list index, and the list index of the period's first source block.
-    ///
-    /// `None` when that index does not fit, which no list can reach.
-    pub(crate) fn of_block(&self, index: u64) -> Option<(u64, &[Meeting])> {
+    /// The meetings of each destination block from a list index on, with the list index of the first source block of
+    /// its period; `None` when that index does not fit, which no list can reach.
+    pub(crate) fn walk(&self, first: u64) -> impl Iterator<Item = Option<(u64, &[Meeting])>> {
         let blocks = self.starts.len() - 1;
-        let period = index / blocks as u64;
-        let phase = usize::try_from(index % blocks as u64).ok()?;
-        let first_source = period.checked_mul(self.source_period)?;
-        Some((first_source, &self.meetings[self.starts[phase] as usize..self.starts[phase + 1] as usize]))
+        let mut period = (first / blocks as u64).checked_mul(self.source_period);
+        let mut phase = usize::try_from(first % blocks as u64).unwrap_or(0);
+        std::iter::from_fn(move || {
+            let (from, to) = (self.starts[phase] as usize, self.starts[phase + 1] as usize);
+            let met = period.map(|period| (period, &self.meetings[from..to]));
+            phase += 1;
+            if phase == blocks {
+                phase = 0;
+                period = period.and_then(|period| period.checked_add(self.source_period));
+            }
+            Some(met)
+        })
     }
 }
 
@@ -270,7 +277,9 @@ mod tests {
     fn equal_blocks_meet_in_one_cut() {
         let schedule = Schedule::new(whole(64), whole(64), true).unwrap();
         assert_eq!(schedule.cuts, [Cut { local: 0, remote: 0, tokens: 64 }]);
-        assert_eq!(schedule.of_block(7), Some((7, [Meeting { source_block: 0, cut: 0 }].as_slice())));
+        let meetings = [Meeting { source_block: 0, cut: 0 }];
+        let walked: Vec<_> = schedule.walk(7).take(2).collect();
+        assert_eq!(walked, [Some((7, &meetings[..])), Some((8, &meetings[..]))]);
     }
 
     #[test]
@@ -278,7 +287,7 @@ mod tests {
         let schedule = Schedule::new(whole(48), whole(32), true).unwrap();
         let cut = |local, remote, tokens| Cut { local, remote, tokens };
         assert_eq!(schedule.cuts, [cut(0, 0, 32), cut(0, 16, 16), cut(16, 0, 32), cut(32, 0, 16)]);
-        let (first, meetings) = schedule.of_block(3).unwrap();
+        let (first, meetings) = schedule.walk(3).next().flatten().unwrap();
         assert_eq!(first, 3);
         assert_eq!(meetings, [Meeting { source_block: 1, cut: 1 }, Meeting { source_block: 2, cut: 2 }]);
     }
