@@ -6,7 +6,8 @@
 #   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
 #   make test           every test
 #   make sglang         the SGLang integration: its checks and its tests; part of make test
-#   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number
+#   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number;
+#                       and a count of allocations, which needs a build without the proofs of debug builds
 #   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
 #   make wheel          the Python package, as target/wheel/kvffi-*.whl, with the library in it
@@ -60,6 +61,7 @@ sglang:
 		&& ruff check --quiet . && ruff format --quiet --check . && mypy && pytest
 
 test-long: deps
+	@$(ENV) $(CARGO) test --release --package kvplan --test allocations
 	@$(ENV) KVPLAN_CASES=$(CASES) $(CARGO) test --package kvplan --test semantic -- --nocapture
 
 # Without a sanitizer and in their own workspace: the fuzzed crates forbid unsafe code and need no NIXL.
