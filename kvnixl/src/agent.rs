@@ -354,8 +354,7 @@ impl Agent {
         // Held until the transfer is counted: memory is not deregistered meanwhile.
         let memory = self.memory();
         let (_, ranges) = self.registered(&memory)?;
-        let pieces = pieces(descriptors, ranges, &peer.inner.ranges)?;
-        let bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len));
+        let (pieces, bytes) = pieces(descriptors, ranges, &peer.inner.ranges)?;
         let claim = self.ledger.claim(&self.limits, bytes, pieces.len())?;
         let in_use = {
             let peers = self.peers();
@@ -520,12 +519,16 @@ impl fmt::Debug for Agent {
 }
 
 /// Addresses of descriptors that lie inside registered memory on both sides.
-fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<Vec<Piece>> {
-    let piece = |(index, descriptor): (usize, &Descriptor)| {
+/// Where the descriptors lie in memory, and their length in all.
+fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<(Vec<Piece>, u64)> {
+    let mut pieces = Vec::with_capacity(descriptors.len());
+    let mut bytes = 0_u64;
+    for (index, descriptor) in descriptors.iter().enumerate() {
         let Descriptor { local_storage, remote_storage, local_offset, remote_offset, len } = *descriptor;
         let (local, local_mem) = local.resolve(Side::Local, index, local_storage, local_offset, len)?;
         let (remote, remote_mem) = remote.resolve(Side::Remote, index, remote_storage, remote_offset, len)?;
-        Ok(Piece { local, remote, len, local_mem, remote_mem })
-    };
-    descriptors.iter().enumerate().map(piece).collect()
+        pieces.push(Piece { local, remote, len, local_mem, remote_mem });
+        bytes = bytes.saturating_add(len);
+    }
+    Ok((pieces, bytes))
 }

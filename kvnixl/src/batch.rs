@@ -6,8 +6,8 @@ use crate::transport::Piece;
 /// Bounds on what NIXL is given at once.
 ///
 /// A post may copy everything before it returns, and nothing else of the agent proceeds meanwhile. So a transfer
-/// is posted as several requests, and what is small goes in between. The defaults (1 MiB, 4 MiB, 512, 4) keep a
-/// post near a millisecond at the throughput of one big request; `docs/TUNING.md` of the crate has the numbers.
+/// is posted as several requests, and what is small goes in between. The defaults (1 MiB, 1 MiB, 512, 16) keep a
+/// post well below a millisecond at the throughput of one big request; `docs/TUNING.md` of the crate has the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -31,9 +31,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             descriptor_bytes: 1 << 20,
-            request_bytes: 4 << 20,
+            request_bytes: 1 << 20,
             request_descriptors: 512,
-            outstanding_requests: 4,
+            outstanding_requests: 16,
             in_flight_bytes: 64 << 30,
             in_flight_descriptors: 4 << 20,
         }

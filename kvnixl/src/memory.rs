@@ -1,7 +1,5 @@
 //! Memory ranges: what is registered, and the proof that a descriptor stays inside it.
 
-use std::collections::BTreeMap;
-
 use kvplan::{MemoryRange, Side};
 use kvspec::{MemKind, Storage, StorageIndex};
 
@@ -21,7 +19,8 @@ pub(crate) fn shown(range: &MemoryRange) -> String {
 /// Registered ranges of one side, checked: none is empty, wraps, overlaps another or leaves its storage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeTable {
-    by_storage: BTreeMap<StorageIndex, Entry>,
+    /// Sorted by storage, each once.
+    entries: Vec<Entry>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,15 +46,16 @@ impl RangeTable {
                 return Err(Error::OverlappingRanges { first, second });
             }
         }
-        let mut by_storage = BTreeMap::new();
-        for range in ranges {
-            let start = start_in_storage(side, range, storages)?;
-            if let Some(Entry { range: first, .. }) = by_storage.insert(range.storage, Entry { range: *range, start }) {
-                let what = "it is listed twice".to_owned();
-                return Err(Error::RangeOutsideStorage { side, range: first, storage: range.storage, what });
-            }
+        let mut entries = ranges
+            .iter()
+            .map(|range| Ok(Entry { range: *range, start: start_in_storage(side, range, storages)? }))
+            .collect::<Result<Vec<_>>>()?;
+        entries.sort_unstable_by_key(|entry| entry.range.storage);
+        if let Some(twice) = entries.windows(2).find(|pair| pair[0].range.storage == pair[1].range.storage) {
+            let (range, what) = (twice[0].range, "it is listed twice".to_owned());
+            return Err(Error::RangeOutsideStorage { side, range, storage: range.storage, what });
         }
-        Ok(Self { by_storage })
+        Ok(Self { entries })
     }
 
     /// Address and memory kind of descriptor bytes, if all of them are registered.
@@ -67,7 +67,7 @@ impl RangeTable {
         offset: u64,
         len: u64,
     ) -> Result<(u64, MemKind)> {
-        let entry = self.by_storage.get(&storage);
+        let entry = self.entry(storage);
         let inside = entry.and_then(|Entry { range, start }| {
             let skip = offset.checked_sub(*start)?;
             let within = len >= 1 && skip.checked_add(len)? <= range.len;
@@ -80,14 +80,23 @@ impl RangeTable {
         })
     }
 
+    fn entry(&self, storage: StorageIndex) -> Option<&Entry> {
+        // As a rule every storage is registered, and its number is its place.
+        let at_place = self.entries.get(storage.index()).filter(|entry| entry.range.storage == storage);
+        at_place.or_else(|| {
+            let at = self.entries.binary_search_by_key(&storage, |entry| entry.range.storage).ok()?;
+            self.entries.get(at)
+        })
+    }
+
     /// Number of ranges.
     pub(crate) fn len(&self) -> usize {
-        self.by_storage.len()
+        self.entries.len()
     }
 
     /// The ranges, by storage.
     pub(crate) fn iter(&self) -> impl Iterator<Item = MemoryRange> + '_ {
-        self.by_storage.values().map(|entry| entry.range)
+        self.entries.iter().map(|entry| entry.range)
     }
 }
 

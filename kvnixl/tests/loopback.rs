@@ -24,6 +24,7 @@ fn tiny() -> Limits {
     limits.descriptor_bytes = 100;
     limits.request_bytes = 250;
     limits.request_descriptors = 2;
+    limits.outstanding_requests = 4;
     limits
 }
 
