@@ -1,6 +1,8 @@
 /*
- * kvffi.hpp: kvffi.h for C++17. Objects that free themselves, vectors and string views in place of pointers and lengths,
- * errors as exceptions or as results. It adds no logic: what a call means is said at its declaration in kvffi.h.
+ * kvffi.hpp: kvffi.h for C++17. Objects that free themselves, spans, vectors and string views in place of pointers and
+ * lengths, errors as exceptions or as results. It adds no logic: what a call means is said at its declaration in kvffi.h.
+ *
+ * Structs are those of kvffi.h and start as their KVFFI_..._INIT macro; what they point to is borrowed for the call.
  *
  * By default a call that fails throws kvffi::Error. With KVFFI_RESULTS defined before the header is included, nothing is
  * thrown: every function returns kvffi::Result<T>, which holds a value or an Error. Use one of the two in a whole program.
@@ -8,11 +10,14 @@
 #ifndef KVFFI_HPP
 #define KVFFI_HPP
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -40,6 +45,27 @@ public:
 private:
     kvffi_status status_;
     std::vector<std::string> findings_;
+};
+
+/* Borrows consecutive elements that the caller keeps, as std::span does from C++20 on. */
+template <typename T> class Span {
+    using Value = std::remove_const_t<T>;
+
+public:
+    constexpr Span() noexcept = default;
+    constexpr Span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
+    Span(const std::vector<Value> &values) noexcept : data_(values.data()), size_(values.size()) {}
+    template <std::size_t N> constexpr Span(const std::array<Value, N> &values) noexcept : data_(values.data()), size_(N) {}
+    template <std::size_t N> constexpr Span(T (&values)[N]) noexcept : data_(values), size_(N) {}
+
+    constexpr T *data() const noexcept { return data_; }
+    constexpr std::size_t size() const noexcept { return size_; }
+    constexpr T *begin() const noexcept { return data_; }
+    constexpr T *end() const noexcept { return data_ + size_; }
+
+private:
+    T *data_ = nullptr;
+    std::size_t size_ = 0;
 };
 
 /* The value of a call that returns nothing. */
@@ -92,9 +118,20 @@ template <typename T> Result<T> finish(kvffi_status status, kvffi_error *error, 
     return Result<T>(std::move(value));
 }
 
-inline Result<Done> finish(kvffi_status status, kvffi_error *error)
+/* Makes a call whose last output is an error. */
+template <typename Call> Result<Done> done(Call call)
 {
+    kvffi_error *error = nullptr;
+    const kvffi_status status = call(&error);
     return finish(status, error, Done());
+}
+
+/* Makes a call whose last outputs are a value and an error. */
+template <typename T, typename Call> Result<T> value(Call call, T value = T())
+{
+    kvffi_error *error = nullptr;
+    const kvffi_status status = call(&value, &error);
+    return finish(status, error, value);
 }
 
 /* Makes an object with a call whose last outputs are a handle and an error. */
@@ -152,6 +189,28 @@ public:
             [&](kvffi_text **text, kvffi_error **error) { return kvffi_spec_to_json(get(), text, error); });
     }
 
+    /* Which ranks of the peer's stage this rank reads a layer from. The name ends with a NUL. */
+    Result<std::vector<kvffi_share>> sources(const Spec &remote, const char *layer) const
+    {
+        return detail::list<kvffi_share>(
+            [&](auto... array) { return kvffi_spec_get_sources(get(), remote.get(), layer, array...); });
+    }
+
+    /* Which ranks of the peer's stage this rank writes a layer to. The name ends with a NUL. */
+    Result<std::vector<kvffi_share>> targets(const Spec &remote, const char *layer) const
+    {
+        return detail::list<kvffi_share>(
+            [&](auto... array) { return kvffi_spec_get_targets(get(), remote.get(), layer, array...); });
+    }
+
+    /* How many of the destination's ranks this rank delivers something to. */
+    Result<std::size_t> count_readers(Span<const kvffi_spec *const> stages) const
+    {
+        return detail::value<std::size_t>([&](std::size_t *num, kvffi_error **error) {
+            return kvffi_spec_count_readers(get(), stages.data(), stages.size(), num, error);
+        });
+    }
+
     const kvffi_spec *get() const noexcept { return handle_.get(); }
 
 private:
@@ -177,9 +236,8 @@ public:
 
     Result<Done> add_part(std::uint32_t layer, const kvffi_part &part)
     {
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_spec_builder_add_part(handle_.get(), layer, &part, &error);
-        return detail::finish(status, error);
+        return detail::done(
+            [&](kvffi_error **error) { return kvffi_spec_builder_add_part(handle_.get(), layer, &part, error); });
     }
 
     Result<Spec> build() const
@@ -192,13 +250,199 @@ public:
 private:
     template <typename Function, typename T> Result<std::uint32_t> add(Function function, const T *what)
     {
-        std::uint32_t index = 0;
-        kvffi_error *error = nullptr;
-        const kvffi_status status = function(handle_.get(), what, &index, &error);
-        return detail::finish(status, error, index);
+        return detail::value<std::uint32_t>(
+            [&](std::uint32_t *index, kvffi_error **error) { return function(handle_.get(), what, index, error); });
     }
 
     detail::Owned<kvffi_spec_builder, kvffi_spec_builder_free> handle_;
+};
+
+/* What a layer's page holds. Texts end with a NUL. */
+class Page {
+public:
+    explicit Page(kvffi_page *handle) noexcept : handle_(handle) {}
+
+    static Result<Page> mla(const kvffi_rows &rows) { return make(kvffi_page_new_mla, &rows); }
+    static Result<Page> indexer(const kvffi_rows &rows) { return make(kvffi_page_new_indexer, &rows); }
+
+    static Result<Page> opaque(std::uint64_t bytes, const char *format, std::int32_t block_usage)
+    {
+        return make(kvffi_page_new_opaque, bytes, format, block_usage);
+    }
+
+    static Result<Page> ring(std::uint64_t capacity_tokens, std::uint64_t row_bytes, const char *format,
+                             std::uint64_t num_heads, std::int32_t sharding)
+    {
+        return make(kvffi_page_new_ring, capacity_tokens, row_bytes, format, num_heads, sharding);
+    }
+
+    static Result<Page> attention(const kvffi_attention &attention) { return make(kvffi_page_new_attention, &attention); }
+
+    static Result<Page> token_head_quant(const kvffi_attention &attention, std::uint64_t scale_bytes)
+    {
+        return make(kvffi_page_new_token_head_quant, &attention, scale_bytes);
+    }
+
+    static Result<Page> block_scaled(const kvffi_attention &attention, std::int32_t scale_element,
+                                     std::uint64_t scales_per_head, std::uint64_t tokens_per_scale)
+    {
+        return make(kvffi_page_new_block_scaled, &attention, scale_element, scales_per_head, tokens_per_scale);
+    }
+
+    static Result<Page> nvfp4(const kvffi_attention &attention) { return make(kvffi_page_new_nvfp4, &attention); }
+
+    static Result<Page> mamba1(std::uint64_t intermediate_size, std::uint64_t state_size, std::uint64_t conv_kernel,
+                               const kvffi_state_options &options = KVFFI_STATE_OPTIONS_INIT)
+    {
+        return make(kvffi_page_new_mamba1, intermediate_size, state_size, conv_kernel, &options);
+    }
+
+    static Result<Page> mamba2(std::uint64_t num_heads, std::uint64_t head_size, std::uint64_t num_groups,
+                               std::uint64_t state_size, std::uint64_t conv_kernel,
+                               const kvffi_state_options &options = KVFFI_STATE_OPTIONS_INIT)
+    {
+        return make(kvffi_page_new_mamba2, num_heads, head_size, num_groups, state_size, conv_kernel, &options);
+    }
+
+    static Result<Page> gated_delta_net(std::uint64_t num_key_heads, std::uint64_t key_size, std::uint64_t num_value_heads,
+                                        std::uint64_t value_size, std::uint64_t conv_kernel,
+                                        const kvffi_state_options &options = KVFFI_STATE_OPTIONS_INIT)
+    {
+        return make(kvffi_page_new_gated_delta_net, num_key_heads, key_size, num_value_heads, value_size, conv_kernel,
+                    &options);
+    }
+
+    const kvffi_page *get() const noexcept { return handle_.get(); }
+
+private:
+    template <typename Function, typename... Arguments> static Result<Page> make(Function function, Arguments... arguments)
+    {
+        return detail::make<Page, kvffi_page>(
+            [&](kvffi_page **page, kvffi_error **error) { return function(arguments..., page, error); });
+    }
+
+    detail::Owned<kvffi_page, kvffi_page_free> handle_;
+};
+
+/* A layer of a group; borrows its name, which ends with a NUL, and its page. */
+inline kvffi_page_layer page_layer(const char *name, const Page &page, std::uint32_t group = 0) noexcept
+{
+    kvffi_page_layer layer = KVFFI_PAGE_LAYER_INIT;
+    layer.name = name;
+    layer.page = page.get();
+    layer.group = group;
+    return layer;
+}
+
+/* Pools, groups and layers that are to be given places. */
+class Arrangement {
+public:
+    explicit Arrangement(kvffi_arrangement *handle) noexcept : handle_(handle) {}
+
+    static Result<Arrangement> create(const kvffi_worker &worker)
+    {
+        return detail::make<Arrangement, kvffi_arrangement>([&](kvffi_arrangement **arrangement, kvffi_error **error) {
+            return kvffi_arrangement_new(&worker, arrangement, error);
+        });
+    }
+
+    Result<Done> add(const kvffi_pool &pool)
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_arrangement_add_pool(handle_.get(), &pool, error); });
+    }
+
+    /* Returns the group's index. */
+    Result<std::uint32_t> add(const kvffi_blocks &blocks)
+    {
+        return detail::value<std::uint32_t>([&](std::uint32_t *group, kvffi_error **error) {
+            return kvffi_arrangement_add_group(handle_.get(), &blocks, group, error);
+        });
+    }
+
+    Result<Done> add(const kvffi_page_layer &layer)
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_arrangement_add_layer(handle_.get(), &layer, error); });
+    }
+
+    /* Bytes to allocate for each storage. */
+    Result<std::vector<std::uint64_t>> storage_lens() const
+    {
+        return detail::list<std::uint64_t>(
+            [&](auto... array) { return kvffi_arrangement_get_storage_lens(handle_.get(), array...); });
+    }
+
+    Result<Spec> build(Span<const std::uint64_t> bases) const
+    {
+        return detail::make<Spec, kvffi_spec>([&](kvffi_spec **spec, kvffi_error **error) {
+            return kvffi_arrangement_build(handle_.get(), bases.data(), bases.size(), spec, error);
+        });
+    }
+
+private:
+    detail::Owned<kvffi_arrangement, kvffi_arrangement_free> handle_;
+};
+
+/* A tensor; borrows shape, strides in bytes, and labels, which end with a NUL. */
+inline kvffi_tensor tensor(const void *data, Span<const std::uint64_t> shape, Span<const std::int64_t> strides,
+                           const char *axes, std::uint64_t element_size) noexcept
+{
+    kvffi_tensor tensor = KVFFI_TENSOR_INIT;
+    tensor.ptr = reinterpret_cast<std::uintptr_t>(data);
+    tensor.shape = shape.data();
+    tensor.strides = strides.data();
+    tensor.num_axes = shape.size() < strides.size() ? shape.size() : strides.size();
+    tensor.axes = axes;
+    tensor.element_size = element_size;
+    return tensor;
+}
+
+/* An engine's layers with the tensors that hold them. */
+class Tensors {
+public:
+    explicit Tensors(kvffi_tensors *handle) noexcept : handle_(handle) {}
+
+    static Result<Tensors> create(const kvffi_worker &worker)
+    {
+        return detail::make<Tensors, kvffi_tensors>([&](kvffi_tensors **tensors, kvffi_error **error) {
+            return kvffi_tensors_new(&worker, tensors, error);
+        });
+    }
+
+    Result<Done> add(const kvffi_storage &storage)
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_tensors_add_storage(handle_.get(), &storage, error); });
+    }
+
+    /* Returns the group's index. */
+    Result<std::uint32_t> add(const kvffi_group &group)
+    {
+        return detail::value<std::uint32_t>([&](std::uint32_t *index, kvffi_error **error) {
+            return kvffi_tensors_add_group(handle_.get(), &group, index, error);
+        });
+    }
+
+    /* Returns the layer's index. */
+    Result<std::uint32_t> add(const kvffi_page_layer &layer)
+    {
+        return detail::value<std::uint32_t>([&](std::uint32_t *index, kvffi_error **error) {
+            return kvffi_tensors_add_layer(handle_.get(), &layer, index, error);
+        });
+    }
+
+    Result<Done> add_tensor(std::uint32_t layer, const kvffi_tensor &tensor)
+    {
+        return detail::done(
+            [&](kvffi_error **error) { return kvffi_tensors_add_tensor(handle_.get(), layer, &tensor, error); });
+    }
+
+    Result<Spec> build() const
+    {
+        return detail::make<Spec, kvffi_spec>(
+            [&](kvffi_spec **spec, kvffi_error **error) { return kvffi_tensors_build(handle_.get(), spec, error); });
+    }
+
+private:
+    detail::Owned<kvffi_tensors, kvffi_tensors_free> handle_;
 };
 
 /* What one worker registers and advertises. */
@@ -232,6 +476,8 @@ public:
             [&](auto... array) { return kvffi_local_plan_get_members(handle_.get(), region, array...); });
     }
 
+    const kvffi_local_plan *get() const noexcept { return handle_.get(); }
+
 private:
     detail::Owned<kvffi_local_plan, kvffi_local_plan_free> handle_;
 };
@@ -248,10 +494,9 @@ public:
 
     Result<kvffi_answer_totals> totals() const
     {
-        kvffi_answer_totals totals = {};
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_answer_get_totals(handle_.get(), &totals, &error);
-        return detail::finish(status, error, totals);
+        return detail::value<kvffi_answer_totals>([&](kvffi_answer_totals *totals, kvffi_error **error) {
+            return kvffi_answer_get_totals(handle_.get(), totals, error);
+        });
     }
 
     Result<std::vector<kvffi_descriptor>> descriptors() const
@@ -274,14 +519,14 @@ private:
 };
 
 /* Blocks of one group on one side; borrows the block ids. */
-inline kvffi_block_list block_list(std::uint32_t group, const std::vector<std::uint32_t> &blocks, std::uint64_t first = 0)
+inline kvffi_block_list block_list(std::uint32_t group, Span<const std::uint32_t> blocks, std::uint64_t first = 0) noexcept
 {
     return {group, 0, first, blocks.data(), blocks.size()};
 }
 
 /* What to move; borrows the lists. */
-inline kvffi_request request(std::int32_t op, const std::vector<kvffi_block_list> &local,
-                             const std::vector<kvffi_block_list> &remote)
+inline kvffi_request request(std::int32_t op, Span<const kvffi_block_list> local,
+                             Span<const kvffi_block_list> remote) noexcept
 {
     kvffi_request request = KVFFI_REQUEST_INIT;
     request.op = op;
@@ -305,18 +550,31 @@ public:
         });
     }
 
+    /* Whether the two exchange nothing, whatever the request. */
+    Result<bool> is_empty() const
+    {
+        std::int32_t is_empty = 0;
+        kvffi_error *error = nullptr;
+        const kvffi_status status = kvffi_pair_is_empty(handle_.get(), &is_empty, &error);
+        return detail::finish(status, error, is_empty != 0);
+    }
+
     Result<Done> answer(const kvffi_request &request, Answer &answer) const
     {
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_pair_answer(handle_.get(), &request, answer.get(), &error);
-        return detail::finish(status, error);
+        return detail::done(
+            [&](kvffi_error **error) { return kvffi_pair_answer(handle_.get(), &request, answer.get(), error); });
+    }
+
+    Result<Done> answer_json(std::string_view json, Answer &answer) const
+    {
+        return detail::done([&](kvffi_error **error) {
+            return kvffi_pair_answer_json(handle_.get(), json.data(), json.size(), answer.get(), error);
+        });
     }
 
     Result<Done> verify(const Answer &answer) const
     {
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_pair_verify(handle_.get(), answer.get(), &error);
-        return detail::finish(status, error);
+        return detail::done([&](kvffi_error **error) { return kvffi_pair_verify(handle_.get(), answer.get(), error); });
     }
 
     Result<Text> explain(std::int32_t form = KVFFI_FORM_TEXT) const
@@ -333,9 +591,7 @@ private:
 /* Whether the library that is loaded fits this header. */
 inline Result<Done> abi_check()
 {
-    kvffi_error *error = nullptr;
-    const kvffi_status status = kvffi_abi_check(KVFFI_VERSION, &error);
-    return detail::finish(status, error);
+    return detail::done([](kvffi_error **error) { return kvffi_abi_check(KVFFI_VERSION, error); });
 }
 
 } // namespace kvffi

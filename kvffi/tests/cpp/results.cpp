@@ -52,6 +52,20 @@ int main()
     CHECK(pair->verify(*answer));
     CHECK(answer->descriptors()->size() == 1 && answer->totals()->bytes == 32);
     CHECK(pair->explain()->view().find("32 bytes") != std::string_view::npos);
+
+    kvffi_attention attention = KVFFI_ATTENTION_INIT;
+    attention.num_kv_heads = 2;
+    attention.head_size = 3;
+    CHECK(kvffi::Page::nvfp4(attention).error().findings().size() == 1);
+    auto page = kvffi::Page::attention(attention);
+    kvffi_worker worker = KVFFI_WORKER_INIT;
+    worker.model = "m";
+    auto arrangement = kvffi::Arrangement::create(worker);
+    CHECK(page && arrangement);
+    CHECK(arrangement->add(kvffi_blocks(KVFFI_BLOCKS_INIT)).error().status() == KVFFI_ERR_INVALID_ARGUMENT);
+    CHECK(arrangement->storage_lens()->empty());
+    CHECK(!*pair->is_empty() && *spec->count_readers(std::vector<const kvffi_spec *>{spec->get()}) == 1);
+    CHECK(spec->sources(*spec, "l")->size() == 1 && spec->targets(*spec, "none")->empty());
     std::puts("results instead of exceptions");
     return 0;
 }
