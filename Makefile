@@ -64,11 +64,11 @@ test-long: deps
 	@$(ENV) $(CARGO) test --release --package kvplan --test allocations
 	@$(ENV) KVPLAN_CASES=$(CASES) $(CARGO) test --package kvplan --test semantic -- --nocapture
 
-# Without a sanitizer and in their own workspace: the fuzzed crates forbid unsafe code and need no NIXL.
-fuzz:
+# Without a sanitizer, for which the stable toolchain will do, and in their own workspace.
+fuzz: deps
 	@command -v cargo-fuzz >/dev/null || [ -x .deps/bin/cargo-fuzz ] \
 		|| $(CARGO) install --quiet --locked --root .deps --version $(FUZZ_VERSION) cargo-fuzz
-	@cd fuzz && export PATH="$$PATH:$(CURDIR)/.deps/bin" && $(CARGO) run --quiet --example seeds \
+	@$(ENV) cd fuzz && export PATH="$$PATH:$(CURDIR)/.deps/bin" && $(CARGO) run --quiet --example seeds \
 		&& for target in fuzz_targets/*.rs; do \
 			$(CARGO) fuzz run --sanitizer none "$$(basename "$$target" .rs)" \
 				-- -max_total_time=$(SECONDS) -timeout=10 || exit 1; \

@@ -5,6 +5,7 @@
 //! | `spec_json` | the JSON form of a spec |
 //! | `plan` | two deployments that are nearly valid, and a request: [`deployment`] |
 //! | `edits` | a golden vector in which some numbers were changed: [`edits`] |
+//! | `calls` | calls through the C ABI, some of them wrong: [`calls`] |
 //!
 //! ```text
 //! cargo install cargo-fuzz
@@ -13,8 +14,8 @@
 //! cargo run --example show plan artifacts/plan/…  # what an artifact stands for, as JSON
 //! ```
 //!
-//! Without a sanitizer the stable toolchain will do: the crates under test forbid unsafe code. `cargo +nightly fuzz
-//! run plan` adds one.
+//! Without a sanitizer the stable toolchain will do: the planner's crates forbid unsafe code. `cargo +nightly fuzz
+//! run calls` adds one.
 //!
 //! Nothing may panic, run for seconds or eat memory; that an answer is right is proved by the planner itself, since
 //! debug assertions are on.
@@ -22,6 +23,8 @@
 use kvplan::{Descriptors, LocalPlan, PairOptions, PairPlan, Request};
 use kvspec::ValidSpec;
 
+#[path = "../../kvffi/tests/calls/mod.rs"]
+pub mod calls;
 pub mod deployment;
 pub mod edits;
 
