@@ -55,9 +55,10 @@ test: deps
 	@$(ENV) KVFFI_LIBRARY='$(TARGET)/debug/deps/libkvffi.so' $(PYTHON) -m pytest --config-file python/pyproject.toml python
 	@$(MAKE) --no-print-directory sglang
 
-sglang:
+sglang: deps
 	@scripts/sglang.sh
-	@cd examples/sglang && export PATH="$(CURDIR)/.deps/venv/bin:$$PATH" \
+	@$(ENV) $(CARGO) build --quiet --package kvffi
+	@cd examples/sglang && export PATH="$(CURDIR)/.deps/venv/bin:$$PATH" KVFFI_LIBRARY='$(TARGET)/debug/libkvffi.so' \
 		&& ruff check --quiet . && ruff format --quiet --check . && mypy && pytest
 
 test-long: deps

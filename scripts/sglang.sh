@@ -10,8 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 SGLANG_VERSION=0.5.23
-PACKAGES=(numpy==2.4.6 pyzmq==27.3.0 pytest==9.2.0 mypy==2.4.1 ruff==0.17.6
-    requests==2.34.2 aiohttp==3.14.5 msgspec==0.23.0 psutil==7.2.2)
+# Beside those of python/requirements.txt.
+PACKAGES=(pyzmq==27.3.0 requests==2.34.2 aiohttp==3.14.5 msgspec==0.23.0 psutil==7.2.2)
 # Without their dependencies, which are torch and CUDA.
 ALONE=(nixl==1.5.1 nixl-cu12==1.5.1)
 
@@ -19,14 +19,14 @@ say() { printf 'sglang: %s\n' "$*" >&2; }
 pip() { .deps/venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
 
 mkdir -p .deps
-[ -x .deps/venv/bin/pip ] || python3 -m venv .deps/venv
+scripts/python.sh -c pass
 
 wanted="${PACKAGES[*]} ${ALONE[*]}"
-if [ "$(cat .deps/sglang-venv.stamp 2>/dev/null)" != "$wanted" ]; then
+if [ "$(cat .deps/venv/sglang.stamp 2>/dev/null)" != "$wanted" ]; then
     say "fetching Python packages"
     pip install --no-compile --only-binary=:all: "${PACKAGES[@]}"
     pip install --no-compile --only-binary=:all: --no-deps "${ALONE[@]}"
-    echo "$wanted" >.deps/sglang-venv.stamp
+    echo "$wanted" >.deps/venv/sglang.stamp
 fi
 
 if [ "$(cat .deps/sglang.stamp 2>/dev/null)" != "$SGLANG_VERSION" ] || [ ! -d .deps/sglang/sglang ]; then

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-for place in (HERE, HERE.parent):
+# The Python package of this repository, with the library that KVFFI_LIBRARY names: `make sglang` sets it.
+for place in (HERE, HERE.parent, HERE.parents[2] / "python" / "src"):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))

@@ -170,7 +170,6 @@ def _lists(
         "kv_data_lens": kv[1],
         "kv_item_lens": kv[2],
         "kv_layer_ids": ids if model.layer_ids else [],
-        "kv_data_mem_kinds": ["DRAM"] * num_kv,
         "kv_cache_dtype_str": model.dtype,
         "aux_data_ptrs": aux[0],
         "aux_data_lens": aux[1],

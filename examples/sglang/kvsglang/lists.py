@@ -1,0 +1,242 @@
+"""The lists that an engine registers, checked: what KVArgs says, in a form that cannot contradict itself.
+
+KVArgs is a bag of parallel lists whose meaning lies in their order and length. Everything is checked here, once; what
+follows works on these records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import ListLengthError, PointerError, StateKindError, ValueRangeError
+
+HIGHEST = (1 << 64) - 1
+
+STATE_KINDS = (
+    "mamba",
+    "swa",
+    "dsa",
+    "swa_ring",
+    "request_row",
+    "c128_state",
+    "qsa_pending",
+    "qsa_compressed",
+    "minimax_index_k",
+    "minimax_dense_kv",
+    "block_scale",
+    "block_scale_swa",
+)
+"""Kinds of state that can be mapped: all of SGLang's but `dsa_tail`, whose indices encode parts of a row."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Rows of equal length at an address; a row is a page, a slot, or the bytes of a request."""
+
+    place: str
+    """Where the engine lists it, such as ``"kv_data_ptrs[3]"``: for errors."""
+    base: int
+    length: int
+    row_bytes: int
+    mem: str | dict[str, int] = "dram"
+    """As the JSON form of a spec has it."""
+
+    @property
+    def is_elided(self) -> bool:
+        """Whether there is no such buffer: a layer that shares another one's."""
+        return self.length == 0 or self.row_bytes == 0
+
+    @property
+    def num_rows(self) -> int:
+        """Whole rows."""
+        return self.length // self.row_bytes if self.row_bytes else 0
+
+
+@dataclass(frozen=True)
+class Component:
+    """State of one kind: buffers with an index list of their own."""
+
+    kind: str
+    buffers: tuple[Buffer, ...]
+    layer_ids: tuple[int, ...] = ()
+    """Layer of each buffer; empty if the engine does not say."""
+    channels: tuple[int, ...] = ()
+    """This rank's units on the axis that TP slices, of each buffer; 0 for one that every rank has whole."""
+    outer: tuple[int, ...] = ()
+    """Rows before that axis, of each buffer."""
+    blocks: tuple[tuple[int, ...] | None, ...] = ()
+    """Channels of the whole model in each sub-block that TP slices by itself, of each buffer."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Ranks of a worker."""
+
+    tp_rank: int = 0
+    tp_size: int = 1
+    pp_rank: int = 0
+    pp_size: int = 1
+
+
+@dataclass(frozen=True)
+class Lists:
+    """What one worker registers."""
+
+    kv: tuple[Buffer, ...]
+    kv_layer_ids: tuple[int, ...]
+    aux: tuple[Buffer, ...]
+    components: tuple[Component, ...]
+    page_tokens: int
+    num_heads: int
+    """KV heads of this rank."""
+    total_heads: int
+    num_draft: int
+    """Buffers at the end of `kv` that belong to the draft model."""
+    first_layer: int
+    """First layer of this worker's pipeline stage."""
+    dtype: str
+    is_mla: bool
+    kinds: tuple[str, ...] = ()
+    """Memory of each KV buffer as SGLang's wire names it: "VRAM" or "DRAM"."""
+    head_major: bool = False
+    """Whether a page keeps each head's tokens together."""
+    extra: dict[str, str] = field(default_factory=dict)
+
+
+def read(args: Any, *, is_mla: bool, device: str | dict[str, int] | None = None) -> Lists:
+    """Checks an engine's KVArgs.
+
+    `device` is the memory of buffers whose kind KVArgs does not say; without it, the GPU that KVArgs names.
+
+    # Errors
+    `ListLengthError`, `PointerError`, `ValueRangeError`, `StateKindError`, with the place in KVArgs.
+    """
+    gpu: str | dict[str, int] = {"vram": _number("gpu_id", getattr(args, "gpu_id", 0) or 0)}
+    default = gpu if device is None else device
+    kv = _buffers("kv", args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens, default)
+    kinds = getattr(args, "kv_data_mem_kinds", None)
+    if kinds is not None:
+        _same_length("kv_data_mem_kinds", kinds, "kv_data_ptrs", kv)
+        kv = tuple(
+            Buffer(b.place, b.base, b.length, b.row_bytes, "dram" if kind == "DRAM" else default)
+            for b, kind in zip(kv, kinds, strict=True)
+        )
+    layer_ids = _numbers("kv_layer_ids", getattr(args, "kv_layer_ids", None) or ())
+    if layer_ids:
+        _same_length("kv_layer_ids", layer_ids, "kv_data_ptrs", kv)
+    num_draft = _number("num_draft_entries", getattr(args, "num_draft_entries", 0), 0, len(kv))
+    heads = _number("kv_head_num", getattr(args, "kv_head_num", 1), 1)
+    layout = getattr(args, "swa_kv_cache_layout", None)
+    return Lists(
+        kv=kv,
+        kv_layer_ids=layer_ids,
+        aux=_buffers("aux", args.aux_data_ptrs, args.aux_data_lens, args.aux_item_lens, "dram"),
+        components=_components(args, default),
+        page_tokens=_number("page_size", args.page_size, 1),
+        num_heads=heads,
+        total_heads=_number("total_kv_head_num", getattr(args, "total_kv_head_num", heads), 1),
+        num_draft=num_draft,
+        first_layer=_number("prefill_start_layer", getattr(args, "prefill_start_layer", 0) or 0),
+        dtype=str(args.kv_cache_dtype_str),
+        is_mla=is_mla,
+        kinds=("VRAM",) * len(kv) if kinds is None else tuple(map(str, kinds)),
+        head_major=layout == "hnd",
+        extra={} if getattr(args, "kv_layout", None) is None else {"kv_layout": str(args.kv_layout)},
+    )
+
+
+def _components(args: Any, device: str | dict[str, int]) -> tuple[Component, ...]:
+    kinds = [str(getattr(kind, "value", kind)) for kind in getattr(args, "state_types", None) or ()]
+    lists = {
+        name: getattr(args, name, None) or ()
+        for name in (
+            "state_data_ptrs",
+            "state_data_lens",
+            "state_item_lens",
+            "state_layer_ids",
+            "state_dim_per_tensor",
+            "state_slice_outer_counts",
+            "state_conv_shard_groups",
+        )
+    }
+    for name in ("state_data_ptrs", "state_data_lens", "state_item_lens"):
+        _same_length(name, lists[name], "state_types", kinds)
+    components = []
+    for index, kind in enumerate(kinds):
+        if kind not in STATE_KINDS:
+            raise StateKindError(f"state_types[{index}]", kind, STATE_KINDS)
+        where = f"[{index}]"
+        buffers = _buffers(
+            "state",
+            lists["state_data_ptrs"][index],
+            lists["state_data_lens"][index],
+            lists["state_item_lens"][index],
+            device,
+            where,
+        )
+
+        def optional(name: str, index: int = index, where: str = where, count: int = len(buffers)) -> Sequence[Any]:
+            values = lists[name][index] if index < len(lists[name]) else ()
+            if values and len(values) != count:
+                raise ListLengthError(name + where, len(values), f"state_data_ptrs{where}", count)
+            return values or ()
+
+        components.append(
+            Component(
+                kind=kind,
+                buffers=buffers,
+                layer_ids=_numbers(f"state_layer_ids{where}", optional("state_layer_ids")),
+                channels=_numbers(f"state_dim_per_tensor{where}", optional("state_dim_per_tensor")),
+                outer=_numbers(f"state_slice_outer_counts{where}", optional("state_slice_outer_counts")),
+                blocks=tuple(
+                    None if block is None else _numbers(f"state_conv_shard_groups{where}[{entry}]", block)
+                    for entry, block in enumerate(optional("state_conv_shard_groups"))
+                ),
+            )
+        )
+    return tuple(components)
+
+
+def _buffers(
+    name: str,
+    bases: Sequence[Any],
+    lengths: Sequence[Any],
+    rows: Sequence[Any],
+    mem: str | dict[str, int],
+    where: str = "",
+) -> tuple[Buffer, ...]:
+    _same_length(f"{name}_data_lens{where}", lengths, f"{name}_data_ptrs{where}", bases)
+    _same_length(f"{name}_item_lens{where}", rows, f"{name}_data_ptrs{where}", bases)
+    buffers = []
+    for index, (base, length, row) in enumerate(zip(bases, lengths, rows, strict=True)):
+        at = f"{where}[{index}]"
+        place = f"{name}_data_ptrs{at}"
+        address = _number(place, base)
+        size = _number(f"{name}_data_lens{at}", length, 0, HIGHEST)
+        row_bytes = _number(f"{name}_item_lens{at}", row, 0, HIGHEST)
+        if address == 0 and size > 0:
+            raise PointerError(place, size)
+        if size and row_bytes and row_bytes > size:
+            raise ValueRangeError(f"{name}_item_lens{at}", row_bytes, 1, size)
+        if address + size > HIGHEST:
+            raise ValueRangeError(f"{name}_data_lens{at}", size, 0, HIGHEST - address)
+        buffers.append(Buffer(place, address, size, row_bytes, mem))
+    return tuple(buffers)
+
+
+def _same_length(place: str, got: Sequence[Any], other: str, want: Sequence[Any]) -> None:
+    if len(got) != len(want):
+        raise ListLengthError(place, len(got), other, len(want))
+
+
+def _number(place: str, value: Any, lowest: int = 0, highest: int = HIGHEST) -> int:
+    number = int(value)
+    if not lowest <= number <= highest:
+        raise ValueRangeError(place, number, lowest, highest)
+    return number
+
+
+def _numbers(place: str, values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(_number(f"{place}[{index}]", value) for index, value in enumerate(values))

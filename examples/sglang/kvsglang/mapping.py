@@ -1,0 +1,172 @@
+"""From an engine's lists to a spec: the one place that knows what SGLang's lists mean.
+
+groups   "kv" for the pages, "aux" for the rows of a request, and one for each state component
+layers   "layer.3" and "draft.0" in "kv"; "swa.3", "dsa.3", "mamba.3" in a component's; "aux.0"
+parts    "k", "v", "latent", "index"; "state0.1" is the second sub-block of a state's first tensor
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from . import naming, parts
+from .errors import LayerError
+from .lists import Buffer, Component, Lists, Place
+from .naming import Named
+
+AUX = "aux"
+KV = "kv"
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A worker's spec, and how its groups are found in it."""
+
+    spec: dict[str, Any]
+    """The JSON form of a spec (docs/JSON.md)."""
+    groups: dict[str, int]
+    """Index of a group by its key: "kv", "aux", and those of `component_keys`. One that has no buffers is left out."""
+    num_rows: dict[str, int]
+    """Pages or slots of each group."""
+
+
+def component_keys(components: tuple[Component, ...]) -> list[str]:
+    """A key for each state component: its kind, numbered where a kind comes again."""
+    seen: dict[str, int] = {}
+    keys = []
+    for component in components:
+        count = seen.get(component.kind, 0)
+        seen[component.kind] = count + 1
+        keys.append(component.kind if count == 0 else f"{component.kind}{count}")
+    return keys
+
+
+def map_lists(lists: Lists, place: Place, *, model: str = "", sends_aux: bool | None = None) -> Mapped:
+    """Maps a worker's lists.
+
+    `sends_aux`: whether this worker holds the requests' auxiliary rows; by default the last pipeline stage does, which
+    samples the first token. A layer is listed by one stage of a deployment.
+
+    # Errors
+    Whatever contradicts itself is an `IntegrationError`; what contradicts the rules of a spec is found when the spec
+    is made.
+    """
+    build = _Builder(lists, place)
+    build.kv()
+    for component, key in zip(lists.components, component_keys(lists.components), strict=True):
+        build.component(component, key)
+    if place.pp_rank == place.pp_size - 1 if sends_aux is None else sends_aux:
+        build.aux()
+    spec = {
+        "version": 1,
+        "fingerprint": {"model": model, "extra": lists.extra},
+        "topology": {
+            "tp": {"rank": place.tp_rank, "size": place.tp_size},
+            "pp": {"rank": place.pp_rank, "size": place.pp_size},
+        },
+        "storages": build.storages,
+        "groups": build.groups,
+        "layers": build.layers,
+    }
+    return Mapped(spec, build.keys, build.num_rows)
+
+
+class _Builder:
+    def __init__(self, lists: Lists, place: Place) -> None:
+        self.lists, self.place = lists, place
+        self.storages: list[dict[str, Any]] = []
+        self.groups: list[dict[str, Any]] = []
+        self.layers: list[dict[str, Any]] = []
+        self._by_name: dict[str, dict[str, Any]] = {}
+        self.keys: dict[str, int] = {}
+        self.num_rows: dict[str, int] = {}
+
+    def kv(self) -> None:
+        """Pages of the attention layers."""
+        named = naming.kv_names(self.lists)
+        self._group(KV, named, "tokens", self.lists.page_tokens)
+        for entry in self._present(named):
+            storage = self._storage(entry.buffer)
+            is_mla = entry.part == "latent"
+            part = parts.rows(entry, storage, self.lists) if is_mla else self._heads(entry, storage)
+            kind = "mla" if is_mla else "attention"
+            self._part(KV, entry, kind, "draft" if entry.layer.startswith("draft.") else "target", part)
+
+    def aux(self) -> None:
+        """Rows of a request: what travels beside its caches."""
+        named = [Named(buffer, f"aux.{index}", "row", index) for index, buffer in enumerate(self.lists.aux)]
+        self._group(AUX, named, "state", 1)
+        for entry in self._present(named):
+            self._part(AUX, entry, "opaque", "target", parts.request_row(entry, self._storage(entry.buffer)))
+
+    def component(self, component: Component, key: str) -> None:
+        """State of one kind."""
+        map_kind = {"mamba": self._mamba, "swa": self._window, "dsa": self._pages}.get(component.kind, self._rows)
+        map_kind(component, key)
+
+    def _mamba(self, component: Component, key: str) -> None:
+        named = self._names(component, key, ())
+        self._group(key, named, "state", 1)
+        for entry in self._present(named):
+            for part in parts.state(entry, self._storage(entry.buffer), component, self.place):
+                self._part(key, entry, "ssm", "target", part)
+
+    def _window(self, component: Component, key: str) -> None:
+        named = self._names(component, key, ("latent",) if self.lists.is_mla else ("k", "v"))
+        kind = "sliding_window_mla" if self.lists.is_mla else "sliding_window"
+        self._group(key, named, "tokens", self.lists.page_tokens)
+        for entry in self._present(named):
+            storage = self._storage(entry.buffer)
+            part = parts.rows(entry, storage, self.lists) if self.lists.is_mla else self._heads(entry, storage)
+            self._part(key, entry, kind, "target", part)
+
+    def _pages(self, component: Component, key: str) -> None:
+        named = self._names(component, key, ("index",))
+        self._group(key, named, "tokens", self.lists.page_tokens)
+        for entry in self._present(named):
+            part = parts.whole(entry, self._storage(entry.buffer), key, self.lists.page_tokens, None)
+            self._part(key, entry, "indexer", "indexer", part)
+
+    def _rows(self, component: Component, key: str) -> None:
+        # One index, one row: what the rows mean is the kernel's business, and no row is ever cut.
+        named = self._names(component, key, ())
+        self._group(key, named, "tokens", 1)
+        for entry in self._present(named):
+            share = None if self.lists.is_mla else self.place
+            part = parts.whole(entry, self._storage(entry.buffer), key, 1, share)
+            self._part(key, entry, "opaque", "target", part)
+
+    def _heads(self, entry: Named, storage: int) -> parts.Part:
+        return parts.heads(entry, storage, self.lists, self.lists.num_heads, self.lists.total_heads)
+
+    def _names(self, component: Component, key: str, names: tuple[str, ...]) -> list[Named]:
+        return naming.component_names(component, key, self.lists.first_layer, self.place, names)
+
+    @staticmethod
+    def _present(named: list[Named]) -> list[Named]:
+        return [entry for entry in named if not entry.buffer.is_elided]
+
+    def _group(self, key: str, named: list[Named], usage: str, tokens: int) -> None:
+        present = self._present(named)
+        if not present:
+            return
+        # Buffers of one list may differ in length; an index must lie in all of them.
+        rows = min(entry.buffer.num_rows for entry in present)
+        if rows == 0:
+            raise LayerError(key, "a buffer is shorter than a row", "give buffers of whole rows")
+        self.keys[key] = len(self.groups)
+        self.num_rows[key] = rows
+        self.groups.append({"pool": len(self.groups), "block_tokens": tokens, "num_blocks": rows, "usage": usage})
+
+    def _storage(self, buffer: Buffer) -> int:
+        self.storages.append({"base": buffer.base, "len": buffer.length, "mem": buffer.mem})
+        return len(self.storages) - 1
+
+    def _part(self, key: str, entry: Named, kind: str, role: str, part: parts.Part) -> None:
+        layer = self._by_name.get(entry.layer)
+        if layer is None:
+            layer = {"name": entry.layer, "group": self.keys[key], "kind": kind, "role": role, "parts": []}
+            self._by_name[entry.layer] = layer
+            self.layers.append(layer)
+        layer["parts"].append(part)

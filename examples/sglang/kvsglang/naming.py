@@ -1,0 +1,104 @@
+"""Which layer and part a buffer is: the names by which two workers meet.
+
+An engine's lists are ordered by tensor and then by layer, start at whatever layer a pipeline stage starts at, and end
+with the draft model's. Position says nothing to a peer that has other layers. A name does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import LayerError, ListLengthError
+from .lists import Buffer, Component, Lists, Place
+
+
+@dataclass(frozen=True)
+class Named:
+    """A buffer with its names."""
+
+    buffer: Buffer
+    layer: str
+    part: str
+    index: int
+    """Its place in the engine's list."""
+
+
+def kv_names(lists: Lists) -> list[Named]:
+    """Layers and parts of the KV buffers, those of the draft model last.
+
+    # Errors
+    `LayerError` if a layer does not have the buffers that its kind has.
+    """
+    parts: tuple[str, ...] = ("latent",) if lists.is_mla else ("k", "v")
+    num_target = len(lists.kv) - lists.num_draft
+    target, draft = lists.kv[:num_target], lists.kv[num_target:]
+    ids: Sequence[int] = lists.kv_layer_ids[:num_target]
+    if not ids:
+        ids = _by_position("kv_data_ptrs", len(target), parts, lists.first_layer)
+    named = _named("kv_layer_ids", target, ids, parts, "layer")
+    draft_ids = _ordinals(lists.kv_layer_ids[num_target:])
+    if len(draft_ids) == 2 * len(set(draft_ids)):
+        # A draft with heads of its own under whatever target.
+        parts = ("k", "v")
+    draft_ids = draft_ids or _by_position("draft", len(draft), parts, 0)
+    return named + _named("draft", draft, draft_ids, parts, "draft", num_target)
+
+
+def component_names(
+    component: Component, key: str, first_layer: int, place: Place, parts: Sequence[str]
+) -> list[Named]:
+    """Layers and parts of a state component's buffers. `parts` are those of each layer, or empty for as many as come.
+
+    # Errors
+    `LayerError` if there are no layer ids and several pipeline stages: position is no name there.
+    """
+    ids: Sequence[int] = component.layer_ids
+    if not ids:
+        if place.pp_size > 1:
+            raise LayerError(
+                f"state_layer_ids of {key}",
+                f"none given with {place.pp_size} pipeline stages, whose layers differ",
+                "give the layer of every buffer",
+            )
+        ids = _by_position(key, len(component.buffers), parts or ("state",), first_layer)
+    return _named(f"state_layer_ids of {key}", component.buffers, ids, parts, key)
+
+
+def _by_position(place: str, count: int, parts: Sequence[str], first: int) -> list[int]:
+    layers, rest = divmod(count, len(parts))
+    if rest:
+        raise ListLengthError(place, count, f"a whole number of layers of {len(parts)} buffers", count - rest)
+    return [first + layer for _ in parts for layer in range(layers)]
+
+
+def _ordinals(ids: Sequence[int]) -> list[int]:
+    # The draft counts its layers from 0, above whatever the target has.
+    order = {layer: ordinal for ordinal, layer in enumerate(dict.fromkeys(ids))}
+    return [order[layer] for layer in ids]
+
+
+def _named(
+    place: str, buffers: Sequence[Buffer], ids: Sequence[int], parts: Sequence[str], prefix: str, offset: int = 0
+) -> list[Named]:
+    seen: dict[int, int] = {}
+    named = []
+    for index, (buffer, layer) in enumerate(zip(buffers, ids, strict=True)):
+        occurrence = seen.get(layer, 0)
+        seen[layer] = occurrence + 1
+        if parts and occurrence >= len(parts):
+            raise LayerError(
+                f"{place}[{index}]",
+                f"layer {layer} comes {occurrence + 1} times and has {len(parts)} buffers ({', '.join(parts)})",
+                "list each buffer of a layer once",
+            )
+        part = parts[occurrence] if parts else f"state{occurrence}"
+        named.append(Named(buffer, f"{prefix}.{layer}", part, offset + index))
+    for layer, count in seen.items():
+        if parts and count != len(parts):
+            raise LayerError(
+                place,
+                f"layer {layer} comes {count} times and has {len(parts)} buffers ({', '.join(parts)})",
+                "list every buffer of a layer",
+            )
+    return named

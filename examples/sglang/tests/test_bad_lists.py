@@ -1,0 +1,152 @@
+"""Lists that contradict themselves are refused with their place and both values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import kvffi
+import numpy as np
+import pytest
+from harness.copy import lists_of, mapped
+from harness.model import Mamba, Model, build
+from harness.settings import Settings
+
+from kvsglang import errors
+from kvsglang.lists import Place
+from kvsglang.mapping import map_lists
+from kvsglang.requests import Move, pages, pages_of_slots, request
+
+MODEL = Model(layers=(0, 1), mamba=Mamba(layers=(2,)))
+PLACE = Settings("prefill", 0)
+WORKER = build(MODEL, PLACE, 1)
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: change(WORKER.lists[name])}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (
+            changed("kv_data_lens", lambda v: v[:-1]),
+            errors.ListLengthError,
+            "kv_data_lens has 3 entries and kv_data_ptrs has 4",
+        ),
+        (changed("kv_item_lens", lambda v: [*v, 1]), errors.ListLengthError, "kv_item_lens has 5 entries"),
+        (changed("kv_layer_ids", lambda v: v[:3]), errors.ListLengthError, "kv_layer_ids has 3 entries"),
+        ({"kv_data_mem_kinds": ["VRAM"]}, errors.ListLengthError, "kv_data_mem_kinds has 1 entries"),
+        (changed("aux_item_lens", lambda v: v[:1]), errors.ListLengthError, "aux_item_lens has 1 entries"),
+        (
+            {"state_data_ptrs": []},
+            errors.ListLengthError,
+            "state_data_ptrs has 0 entries and state_types has 1",
+        ),
+        (changed("state_item_lens", lambda v: [v[0][:1]]), errors.ListLengthError, "state_item_lens[0] has 1 entries"),
+        (
+            {"state_dim_per_tensor": [[1]]},
+            errors.ListLengthError,
+            "state_dim_per_tensor[0] has 1 entries",
+        ),
+        (changed("kv_data_ptrs", lambda v: [0, *v[1:]]), errors.PointerError, "kv_data_ptrs[0] is 0 and its length"),
+        (changed("aux_data_ptrs", lambda v: [v[0], 0]), errors.PointerError, "aux_data_ptrs[1] is 0"),
+        (changed("kv_data_ptrs", lambda v: [-8, *v[1:]]), errors.ValueRangeError, "kv_data_ptrs[0] is -8"),
+        (changed("kv_data_ptrs", lambda v: [(1 << 64) - 8, *v[1:]]), errors.ValueRangeError, "kv_data_lens[0] is"),
+        (
+            changed("kv_item_lens", lambda v: [1 << 40, *v[1:]]),
+            errors.ValueRangeError,
+            "kv_item_lens[0] is 1099511627776",
+        ),
+        ({"state_types": ["dreams"]}, errors.StateKindError, "state_types[0] is 'dreams'; known are mamba"),
+        ({"page_size": 0}, errors.ValueRangeError, "page_size is 0"),
+        ({"num_draft_entries": 5}, errors.ValueRangeError, "num_draft_entries is 5; it must be from 0 to 4"),
+    ],
+)
+def test_a_list_that_contradicts_another_is_refused(change: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error) as raised:
+        lists_of(MODEL, WORKER, **change)
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"kv_layer_ids": [0, 1, 0, 2]}, errors.LayerError, "layer 1 comes 1 times and has 2 buffers (k, v)"),
+        ({"kv_layer_ids": [0, 0, 0, 1]}, errors.LayerError, "layer 0 comes 3 times"),
+        (
+            {"page_size": 7},
+            errors.RowLengthError,
+            "kv_item_lens[0] is 1024 bytes, which is no multiple of 28, 7 tokens",
+        ),
+        ({"kv_head_num": 3}, errors.RowLengthError, "8 tokens of 3 heads"),
+        ({"state_dim_per_tensor": [[127, 8]]}, errors.RowLengthError, "1 rows of 127 channels"),
+        (
+            {"state_conv_shard_groups": [[[32, 32], None]]},
+            errors.ConvError,
+            "adds up to 64 channels and 1 ranks with 128",
+        ),
+    ],
+)
+def test_a_row_that_does_not_hold_what_it_should_is_refused(
+    change: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error) as raised:
+        map_lists(lists_of(MODEL, WORKER, **change), Place())
+    assert says in str(raised.value)
+
+
+def test_state_without_layer_ids_is_refused_between_pipeline_stages() -> None:
+    with pytest.raises(errors.LayerError, match="none given with 2 pipeline stages"):
+        map_lists(lists_of(MODEL, WORKER, state_layer_ids=[[]]), Place(pp_size=2))
+
+
+def test_overlapping_buffers_make_no_spec() -> None:
+    lists = lists_of(MODEL, WORKER, **changed("kv_data_ptrs", lambda v: [v[1] + 16, *v[1:]]))
+    with pytest.raises(kvffi.Error, match="overlap"):
+        kvffi.Spec.from_dict(map_lists(lists, Place()).spec)
+
+
+def test_a_rank_outside_its_group_makes_no_spec() -> None:
+    with pytest.raises(kvffi.Error, match="rank"):
+        model = Model(layers=(0, 1))
+        kvffi.Spec.from_dict(map_lists(lists_of(model, build(model, PLACE, 1)), Place(tp_rank=3, tp_size=2)).spec)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([3, 40], "kv[1]: page 40 is not from 0 to 39"),
+        ([-1], "kv[0]: page -1"),
+        ([1.5], "float64 with 1 axes is no list of pages"),
+        ([[1, 2]], "int64 with 2 axes"),
+    ],
+)
+def test_pages_outside_the_pool_are_refused(values: Any, says: str) -> None:
+    with pytest.raises(errors.PageError) as raised:
+        pages("kv", values, 40)
+    assert says in str(raised.value)
+
+
+def test_slots_that_are_not_whole_pages_are_refused() -> None:
+    assert pages_of_slots("kv", [8, 9, 10, 11, 4, 5], 4).tolist() == [2, 1]
+    with pytest.raises(errors.PageError, match=r"kv\[4\]: slot 5 begins a page and is no multiple of 4"):
+        pages_of_slots("kv", [8, 9, 10, 11, 5, 6], 4)
+    with pytest.raises(errors.PageError, match=r"kv\[2\]: slot 12 follows 9 inside a page"):
+        pages_of_slots("kv", [8, 9, 12, 13], 4)
+
+
+def test_lists_of_different_length_are_refused() -> None:
+    spec = mapped(MODEL, WORKER, PLACE)
+    with pytest.raises(errors.PageError, match="kv: 2 pages here and 1 at the peer"):
+        request(spec, spec, [Move("kv", np.array([1, 2], np.uint32), np.array([1], np.uint32))])
+
+
+def test_a_peer_whose_heads_are_sharded_otherwise_is_refused_with_both_values() -> None:
+    decode = Settings("decode", 0)
+    ours = kvffi.Spec.from_dict(mapped(MODEL, WORKER, PLACE).spec)
+    other = Model(layers=(0, 1), heads=8, head_bytes=16, mamba=MODEL.mamba)
+    theirs = kvffi.Spec.from_dict(mapped(other, build(other, decode, 2), decode).spec)
+    with pytest.raises(kvffi.PairError) as refused:
+        kvffi.Pair(ours, theirs, op="write")
+    assert "layer.0" in str(refused.value) and "4" in str(refused.value) and "8" in str(refused.value)
