@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from .settings import Settings
@@ -22,7 +23,59 @@ class Engine:
 
 def open_engine(kind: str, place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:
     """A manager of some kind over the memory that `lists` registers."""
-    return {"sglang": _sglang}[kind](place, lists, mla, options)
+    return {"sglang": _sglang, "ours": _ours}[kind](place, lists, mla, options)
+
+
+def _ours(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:
+    """Our manager, without SGLang."""
+    from kvsglang.bootstrap import BootstrapServer
+    from kvsglang.decode import DecodeManager
+    from kvsglang.lists import Place
+    from kvsglang.options import Options
+    from kvsglang.prefill import PrefillManager
+    from kvsglang.receiver import Receiver
+    from kvsglang.sender import Sender
+
+    args = SimpleNamespace(**lists)
+    where = Place(place.tp_rank, place.tp_size, place.pp_rank, place.pp_size)
+    address = f"{place.host}:{place.bootstrap_port}"
+    if place.role == "prefill":
+        server = BootstrapServer(place.host, place.bootstrap_port) if place.tp_rank == place.pp_rank == 0 else None
+        prefill = _retried(
+            lambda: PrefillManager(args, where, Options(bootstrap=address, device="dram", **options), is_mla=mla)
+        )
+
+        def close() -> None:
+            prefill.close()
+            if server is not None:
+                server.close()
+
+        return Engine(prefill, lambda room: Sender(prefill, address, room), _none, close)
+    decode = DecodeManager(args, where, Options(device="dram", **options), is_mla=mla)
+
+    def receiver(room: int) -> Receiver:
+        _until(lambda: decode.try_ensure_parallel_info(address))
+        request = Receiver(decode, address, room)
+        request.init(0)
+        return request
+
+    return Engine(decode, _none, receiver, decode.close)
+
+
+def _none(_room: int) -> Any:
+    raise NotImplementedError("the other role has these")
+
+
+def _retried(make: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """The rendezvous is the first worker's; the others wait for it, as an engine's launcher does."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return make()
+        except ConnectionError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
 
 
 def _sglang(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:

@@ -1,0 +1,32 @@
+"""What a manager is told beside the engine's lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of a manager. Times are in seconds."""
+
+    host: str = "127.0.0.1"
+    """Address at which this worker listens."""
+    bootstrap: str = ""
+    """``host:port`` of the rendezvous: where a prefill worker registers."""
+    model: str = ""
+    """Name of the model; workers of different models do not meet."""
+    device: str | dict[str, int] | None = None
+    """Memory of the caches: ``"dram"``, ``{"vram": 0}``, or None for the GPU that KVArgs names."""
+    total_layers: int | None = None
+    """Layers of the whole target model: needed where an engine gives no layer ids and has pipeline stages."""
+    stages: tuple[range, ...] = ()
+    """Layers of each pipeline stage of a prefill engine that is not ours."""
+    waiting_timeout: float = 300.0
+    """How long a receiver waits for its bytes."""
+    bootstrap_timeout: float = 300.0
+    """How long a sender waits for the decode workers' pages."""
+    heartbeat: float = 2.0
+    """Between two looks at a prefill engine's rendezvous."""
+    heartbeat_failures: int = 2
+    """Looks that must fail before the engine is taken for lost."""
+    backend: str = "UCX"

@@ -1,0 +1,219 @@
+"""A decode worker's registration: written for a prefill worker of either kind, and read from one of either kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from .errors import MessageError, PeerError
+from .lists import HIGHEST, Buffer, Component, Lists, Place
+from .mapping import Mapped, map_lists
+from .messages import Registration
+
+MOST_ROWS = 1 << 16
+"""Rows that a buffer may have whose length the wire does not carry."""
+
+
+def describe(lists: Lists, mapped: Mapped) -> dict[str, Any]:
+    """What our workers tell each other beyond SGLang's frames."""
+    return {
+        "spec": mapped.spec,
+        "groups": mapped.groups,
+        "num_rows": mapped.num_rows,
+        "page_tokens": lists.page_tokens,
+        "dtype": lists.dtype,
+    }
+
+
+def registration(
+    lists: Lists, mapped: Mapped, place: Place, agent: str, metadata: bytes, host: str, port: int
+) -> Registration:
+    """What a decode worker tells prefill workers."""
+    states = lists.components
+    return Registration(
+        host=host,
+        port=port,
+        agent=agent,
+        metadata=metadata,
+        kv_bases=tuple(buffer.base for buffer in lists.kv),
+        aux_bases=tuple(buffer.base for buffer in lists.aux),
+        state_bases=tuple(tuple(buffer.base for buffer in state.buffers) for state in states),
+        gpu=0,
+        tp_size=place.tp_size,
+        tp_rank=place.tp_rank,
+        state_rows=tuple(tuple(buffer.row_bytes for buffer in state.buffers) for state in states),
+        state_channels=tuple(state.channels for state in states),
+        num_pages=min((buffer.num_rows for buffer in lists.kv if not buffer.is_elided), default=0),
+        kinds=lists.kinds,
+        kv_rows=tuple(buffer.row_bytes for buffer in lists.kv),
+        state_layer_ids=tuple(state.layer_ids for state in states),
+        kv_layer_ids=lists.kv_layer_ids,
+        state_lengths=tuple(tuple(buffer.length for buffer in state.buffers) for state in states),
+        mapped=describe(lists, mapped),
+    )
+
+
+def for_stage(said: Registration, lists: Lists, layers: range) -> Registration:
+    """A registration with the KV buffers of some layers only.
+
+    SGLang's prefill pairs buffers by position unless the engine gives layer ids on both sides, and its position is
+    wrong where stages are uneven: it takes 15 layers against 7 for a draft model at the end. A stage that is told of
+    nothing but its own layers cannot pair wrongly.
+    """
+    parts = 1 if lists.is_mla else 2
+    num_target = len(lists.kv) - lists.num_draft
+    ids = said.kv_layer_ids[:num_target] or tuple(
+        lists.first_layer + layer for _ in range(parts) for layer in range(num_target // parts)
+    )
+    chosen = [index for index, layer in enumerate(ids) if layer in layers]
+    return replace(
+        said,
+        kv_bases=tuple(said.kv_bases[i] for i in chosen),
+        kinds=tuple(said.kinds[i] for i in chosen),
+        kv_rows=tuple(said.kv_rows[i] for i in chosen),
+        kv_layer_ids=tuple(said.kv_layer_ids[i] for i in chosen) if said.kv_layer_ids else (),
+    )
+
+
+def destination(
+    said: Registration,
+    ours: Lists,
+    local: Mapped,
+    place: Place,
+    *,
+    total_layers: int | None = None,
+    device: str | dict[str, int] | None = None,
+) -> Mapped:
+    """A decode worker's spec, as a prefill worker of this place sees it.
+
+    # Errors
+    `PeerError` for what both must have alike, `MessageError` for what cannot be read, and those of `map_lists`.
+    """
+    mapped = _of_ours(said, ours) if said.mapped is not None else _of_others(said, ours, place, total_layers, device)
+    here = {layer["name"] for layer in local.spec["layers"]}
+    for layer in mapped.spec["layers"]:
+        # Decode may speculate where prefill does not: nothing is sent into its draft.
+        if layer["role"] == "draft" and layer["name"] not in here and place.pp_rank == place.pp_size - 1:
+            layer["transfer"] = False
+    return mapped
+
+
+def _of_ours(said: Registration, ours: Lists) -> Mapped:
+    told = said.mapped or {}
+    try:
+        page_tokens, dtype = int(told["page_tokens"]), str(told["dtype"])
+        mapped = Mapped(dict(told["spec"]), dict(told["groups"]), dict(told["num_rows"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MessageError("registration", f"the description lacks {error}") from None
+    if page_tokens != ours.page_tokens:
+        raise PeerError("page_size", ours.page_tokens, page_tokens)
+    if dtype != ours.dtype:
+        raise PeerError("kv_cache_dtype", ours.dtype, dtype)
+    return mapped
+
+
+def _of_others(
+    said: Registration, ours: Lists, place: Place, total_layers: int | None, device: str | dict[str, int] | None
+) -> Mapped:
+    default: str | dict[str, int] = {"vram": said.gpu} if device is None else device
+    if len(said.aux_bases) != len(ours.aux):
+        raise PeerError("number of auxiliary buffers", len(ours.aux), len(said.aux_bases))
+    if len(said.state_bases) != len(ours.components):
+        raise PeerError("number of state components", len(ours.components), len(said.state_bases))
+    if not len(said.kv_bases) == len(said.kv_rows) == len(said.kinds):
+        raise MessageError("registration", f"{len(said.kv_bases)} buffers and {len(said.kv_rows)} page lengths")
+    everything = sorted({*said.kv_bases, *said.aux_bases, *(base for bases in said.state_bases for base in bases)})
+    kv = tuple(
+        Buffer(f"kv_data_ptrs[{i}] of the peer", base, said.num_pages * row, row, "dram" if kind == "DRAM" else default)
+        for i, (base, row, kind) in enumerate(zip(said.kv_bases, said.kv_rows, said.kinds, strict=True))
+    )
+    aux = tuple(
+        Buffer(f"aux_data_ptrs[{i}] of the peer", base, _length(base, mine.row_bytes, everything), mine.row_bytes)
+        for i, (base, mine) in enumerate(zip(said.aux_bases, ours.aux, strict=True))
+    )
+    components = tuple(_component(said, index, mine, everything, default) for index, mine in enumerate(ours.components))
+    num_draft, first = _layers(said, ours, place, total_layers)
+    lists = replace(
+        ours,
+        kv=kv,
+        kv_layer_ids=said.kv_layer_ids,
+        aux=aux,
+        components=components,
+        num_heads=max(1, ours.total_heads // said.tp_size),
+        num_draft=num_draft,
+        first_layer=first,
+    )
+    return map_lists(lists, Place(said.tp_rank % said.tp_size, said.tp_size), sends_aux=True)
+
+
+def _component(
+    said: Registration, index: int, ours: Component, everything: list[int], device: str | dict[str, int]
+) -> Component:
+    bases, rows = said.state_bases[index], said.state_rows[index] if index < len(said.state_rows) else ()
+    lengths = said.state_lengths[index] if index < len(said.state_lengths) else ()
+    if len(rows) != len(bases):
+        raise MessageError("registration", f"state {ours.kind} has {len(bases)} buffers and {len(rows)} row lengths")
+    place = f"state_data_ptrs[{index}]"
+    buffers = tuple(
+        Buffer(
+            f"{place}[{i}] of the peer", base, lengths[i] if lengths else _length(base, row, everything), row, device
+        )
+        for i, (base, row) in enumerate(zip(bases, rows, strict=True))
+    )
+    layer_ids = said.state_layer_ids[index] if index < len(said.state_layer_ids) else ()
+    channels = said.state_channels[index] if index < len(said.state_channels) else ()
+    # What the wire does not carry is the model's and the same on both sides, layer by layer.
+    by_layer = _first_entries(ours, layer_ids, len(bases))
+    return replace(
+        ours,
+        buffers=buffers,
+        layer_ids=layer_ids,
+        channels=channels,
+        outer=tuple(ours.outer[i] for i in by_layer) if ours.outer else (),
+        blocks=tuple(ours.blocks[i] for i in by_layer) if ours.blocks else (),
+    )
+
+
+def _first_entries(ours: Component, layer_ids: tuple[int, ...], count: int) -> list[int]:
+    """For each of the peer's buffers, one of ours of the same tensor: all layers' are alike."""
+    if not layer_ids:
+        return list(range(count)) if count == len(ours.buffers) else [0] * count
+    tensors: dict[int, int] = {}
+    seen: dict[int, int] = {}
+    for index, layer in enumerate(ours.layer_ids):
+        tensors.setdefault(seen.get(layer, 0), index)
+        seen[layer] = seen.get(layer, 0) + 1
+    found, theirs = [], dict[int, int]()
+    for layer in layer_ids:
+        found.append(tensors.get(theirs.get(layer, 0), 0))
+        theirs[layer] = theirs.get(layer, 0) + 1
+    return found
+
+
+def _layers(said: Registration, ours: Lists, place: Place, total_layers: int | None) -> tuple[int, int]:
+    """How many buffers at the end are the draft's, and the first layer."""
+    count, parts = len(said.kv_bases), 1 if ours.is_mla else 2
+    mine = len(ours.kv) - ours.num_draft
+    if said.kv_layer_ids:
+        ids = ours.kv_layer_ids[:mine]
+        last = total_layers - 1 if total_layers is not None else max(ids, default=HIGHEST)
+        is_last = total_layers is not None or place.pp_rank == place.pp_size - 1
+        return (sum(layer > last for layer in said.kv_layer_ids) if is_last else 0), 0
+    if total_layers is not None:
+        return max(0, count - parts * total_layers), 0
+    if place.pp_size == 1:
+        return max(0, count - mine), ours.first_layer
+    if count == len(ours.kv):
+        return ours.num_draft, ours.first_layer
+    raise PeerError(
+        "number of KV buffers, without layer ids and with pipeline stages",
+        f"{len(ours.kv)} of stage {place.pp_rank}",
+        count,
+    )
+
+
+def _length(base: int, row: int, everything: Iterable[int]) -> int:
+    """Bytes that a buffer of unknown length may have: no more than up to the next one."""
+    following = min((other for other in everything if other > base), default=HIGHEST)
+    return min(MOST_ROWS, (following - base) // row if row else 0) * row

@@ -1,0 +1,422 @@
+"""The prefill worker's manager: learns where decode workers want their pages, and writes there.
+
+One thread reads the control socket, one plans, posts and looks after what was posted. A room is one request. Whoever
+changes a room holds the manager's lock; nothing is sent or posted under it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import kvffi
+
+from . import bootstrap, peers
+from .errors import IntegrationError, MessageError, RoomTakenError, TooManyPagesError
+from .lists import Lists, Place, read
+from .mapping import KV, Mapped, component_keys, map_lists
+from .messages import ABORT, GUARD, REGISTRATION, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
+from .options import Options
+from .requests import Move, Pages, pages, request
+from .room import Chunk, Peer, PrefillRoom
+from .sockets import ControlSocket
+from .states import Poll
+from .transport import Batch, Transport
+
+MOST_POSTS = 2
+"""Posts of one room at a time: an abort waits for no more than these."""
+
+IDLE = 0.0002
+"""Seconds between two looks at what was posted."""
+
+REMEMBERED = 5.0
+"""Seconds for which a room that was aborted before its other half came is remembered."""
+
+log = logging.getLogger(__name__)
+
+
+class PrefillManager:
+    """A prefill worker. `args` is SGLang's KVArgs, or anything with its attributes.
+
+    # Errors
+    `IntegrationError` if the lists contradict themselves, `kvffi.Error` if they make no valid spec,
+    `ConnectionError` if the rendezvous cannot be reached.
+    """
+
+    def __init__(self, args: Any, place: Place, options: Options, *, is_mla: bool = False) -> None:
+        self.place, self.options = place, options
+        self.lists: Lists = read(args, is_mla=is_mla, device=options.device)
+        self.mapped = map_lists(self.lists, place, model=options.model)
+        self._spec = kvffi.Spec.from_dict(self.mapped.spec)
+        self._keys = component_keys(self.lists.components)
+        self._answer = kvffi.Answer()
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._rooms: dict[int, PrefillRoom] = {}
+        self._peers: dict[str, Peer] = {}
+        self._ended: dict[int, tuple[str, float]] = {}
+        self._closed = False
+        self._transport = Transport(self.mapped, options.backend)
+        self._socket = ControlSocket(options.host, self._handle)
+        self._thread = threading.Thread(target=self._run, daemon=True, name="prefill transfers")
+        self._thread.start()
+        self._socket.start()
+        if options.bootstrap:
+            bootstrap.register(
+                options.bootstrap,
+                place,
+                options.host,
+                self._socket.port,
+                self.lists.page_tokens,
+                self.lists.dtype,
+            )
+
+    @property
+    def rank(self) -> int:
+        """This worker's number among the prefill workers, as the wire has it."""
+        return self.place.tp_rank * self.place.pp_size + self.place.pp_rank
+
+    # What senders ask for.
+
+    def open(self, number: int, owner: object) -> None:
+        """Begins a request.
+
+        # Errors
+        `RoomTakenError` if the number belongs to a request that is not over.
+        """
+        with self._lock:
+            room = self._rooms.get(number)
+            if room is not None and room.owner is not None:
+                holder = "a sender" if not room.cleared else "a request whose writes have not settled"
+                raise RoomTakenError(number, holder)
+            if room is None:
+                room = self._rooms[number] = PrefillRoom(number)
+            room.owner = owner
+            room.since = time.monotonic()
+            ended = self._ended.pop(number, None)
+            if ended is not None and time.monotonic() - ended[1] < REMEMBERED and not room.wanted:
+                self._fail(room, ended[0])
+            self._settle_start(room)
+
+    def announce(self, number: int, num_pages: int, aux: int | None) -> None:
+        """Says how many pages will be sent in all, and the request's auxiliary row."""
+        with self._lock:
+            room = self._rooms[number]
+            if aux is not None and "aux" in self.mapped.num_rows:
+                try:
+                    pages(f"aux_index of room {number}", [aux], self.mapped.num_rows["aux"])
+                except IntegrationError as error:
+                    self._fail(room, str(error))
+            room.num_pages, room.aux = num_pages, aux
+
+    def send(self, number: int, kv: Any, state: Any) -> None:
+        """Queues pages. What is wrong with them fails the room, on both sides."""
+        with self._lock:
+            room = self._rooms.get(number)
+            if room is None or room.state.is_final:
+                return
+            try:
+                self._queue(room, kv, state)
+            except IntegrationError as error:
+                self._fail(room, str(error))
+            self._work.notify()
+
+    def poll(self, number: int) -> Poll:
+        """State of a room."""
+        with self._lock:
+            room = self._rooms.get(number)
+            if room is None:
+                return Poll.FAILED
+            waited = time.monotonic() - room.since
+            if room.state is Poll.BOOTSTRAPPING and waited > self.options.bootstrap_timeout:
+                self._fail(room, f"no decode worker said where its pages are in {waited:.1f} s")
+            return room.state
+
+    def reason(self, number: int) -> str:
+        """Why a room failed; empty if it did not."""
+        with self._lock:
+            room = self._rooms.get(number)
+            return room.reason if room else "the request was cleared"
+
+    def prefix(self, number: int) -> int:
+        """Tokens of a request that decode has already."""
+        with self._lock:
+            room = self._rooms.get(number)
+            return room.prefix if room else 0
+
+    def abort(self, number: int, reason: str) -> None:
+        """Ends a request. What was posted is waited for; nothing more is."""
+        with self._lock:
+            room = self._rooms.get(number)
+            if room is not None and not room.state.is_final:
+                self._fail(room, reason)
+
+    def is_drained(self, number: int) -> bool:
+        """Whether a request's pages may be used again here: nothing reads them any more."""
+        with self._lock:
+            room = self._rooms.get(number)
+            return room is None or room.is_drained
+
+    def clear(self, number: int) -> None:
+        """Forgets a request: at once, or when its writes have settled. One that is under way is aborted."""
+        with self._lock:
+            room = self._rooms.get(number)
+            if room is None:
+                return
+            if not room.state.is_final:
+                self._fail(room, "the sender was cleared while bytes moved")
+            room.cleared = True
+            self._work.notify()
+
+    def close(self) -> None:
+        """Ends every request, waits for what was posted, and takes the memory out of NIXL's hands."""
+        with self._lock:
+            for room in self._rooms.values():
+                if not room.state.is_final:
+                    self._fail(room, "the prefill worker closes")
+            self._closed = True
+            self._work.notify()
+        self._thread.join()
+        self._socket.close()
+        self._transport.close()
+
+    # What the control socket brings.
+
+    def _handle(self, frames: Frames) -> None:
+        if frames[0] == GUARD and len(frames) > 1 and frames[1] == REGISTRATION:
+            self._register(Registration.parse(frames))
+        elif frames[0] == GUARD:
+            self._want(Room.parse(frames))
+        elif frames[0] == ABORT:
+            self._abort(Abort.parse(frames))
+        elif frames[0] != STATUS:
+            raise MessageError("message", f"unknown tag {frames[0][:20]!r}")
+
+    def _register(self, said: Registration) -> None:
+        endpoint = f"tcp://{said.host}:{said.port}"
+        peer = Peer(said.agent, endpoint, said.mapped is not None)
+        try:
+            mapped = peers.destination(
+                said,
+                self.lists,
+                self.mapped,
+                self.place,
+                total_layers=self.options.total_layers,
+                device=self.options.device,
+            )
+            pair = kvffi.Pair(self._spec, kvffi.Spec.from_dict(mapped.spec), op="write")
+            if said.agent not in self._peers:
+                self._transport.connect(said.metadata)
+            peer = Peer(said.agent, endpoint, said.mapped is not None, mapped, pair)
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, it is this peer's: its rooms fail with the reason, and the thread lives on.
+            peer = Peer(said.agent, endpoint, said.mapped is not None, refusal=f"{type(error).__name__}: {error}")
+        with self._lock:
+            self._peers[said.agent] = peer
+
+    def _want(self, wanted: Room) -> None:
+        with self._lock:
+            peer = self._peers.get(wanted.agent)
+            room = self._rooms.get(wanted.room)
+            ended = self._ended.get(wanted.room)
+            if room is None and ended is not None and time.monotonic() - ended[1] < REMEMBERED:
+                room = PrefillRoom(wanted.room, Poll.FAILED, ended[0], cleared=True)
+                self._rooms[wanted.room] = room
+            elif room is None:
+                room = self._rooms[wanted.room] = PrefillRoom(wanted.room)
+            others = [other.num_readers for other in room.wanted.values()]
+            if not room.is_complete and all(number == wanted.num_readers for number in others):
+                room.wanted[wanted.agent] = wanted
+                if peer is None:
+                    self._fail(room, f"decode worker {wanted.agent} asked for pages before it registered")
+                elif peer.refusal:
+                    self._fail(room, peer.refusal)
+                else:
+                    self._check(room, wanted, peer)
+                self._settle_start(room)
+                self._work.notify()
+                return
+        reason = f"room {wanted.room} is taken by another request; choose another number"
+        self._tell(f"tcp://{wanted.host}:{wanted.port}", Status(wanted.room, Poll.FAILED, self.rank, reason))
+
+    def _check(self, room: PrefillRoom, wanted: Room, peer: Peer) -> None:
+        if wanted.is_dummy or peer.mapped is None:
+            return
+        try:
+            pages(f"pages of room {room.number} at the decode worker", wanted.pages, peer.mapped.num_rows.get(KV, 0))
+        except IntegrationError as error:
+            self._fail(room, str(error))
+
+    def _abort(self, abort: Abort) -> None:
+        with self._lock:
+            room = self._rooms.get(abort.room)
+            reason = abort.reason or "aborted by the decode worker"
+            if room is None:
+                self._remember(abort.room, reason)
+                drained = True
+            else:
+                if not room.state.is_final:
+                    self._fail(room, reason)
+                drained = room.is_drained
+                if not drained and abort.generation is not None:
+                    room.acknowledge[f"tcp://{abort.host}:{abort.port}"] = abort.generation
+        if drained and abort.generation is not None:
+            self._tell(f"tcp://{abort.host}:{abort.port}", AbortAck(abort.room, self.rank, abort.generation))
+
+    # Rooms; the lock is held.
+
+    def _queue(self, room: PrefillRoom, kv: Any, state: Any) -> None:
+        given = pages(f"kv_indices of room {room.number}", kv, self.mapped.num_rows.get(KV))
+        first = room.cursor
+        room.cursor += len(given)
+        if room.num_pages is None or room.cursor > room.num_pages or room.all_queued:
+            raise TooManyPagesError(room.number, room.num_pages or 0, room.cursor)
+        is_last = room.cursor == room.num_pages
+        rows: tuple[Pages | None, ...] = ()
+        if is_last:
+            rows = tuple(
+                None if values is None else pages(f"state_indices[{i}]", values, self.mapped.num_rows.get(key))
+                for i, (key, values) in enumerate(zip(self._keys, state or (), strict=False))
+            )
+        room.all_queued = is_last
+        room.chunks.append(Chunk(first, given, is_last, rows))
+
+    def _settle_start(self, room: PrefillRoom) -> None:
+        if room.state is Poll.BOOTSTRAPPING and room.owner is not None and room.is_complete:
+            room.state = Poll.WAITING_FOR_INPUT
+
+    def _fail(self, room: PrefillRoom, reason: str) -> None:
+        room.state, room.reason = Poll.FAILED, room.reason or reason
+        room.chunks.clear()
+        room.batches.clear()
+        self._work.notify()
+
+    def _remember(self, number: int, reason: str) -> None:
+        now = time.monotonic()
+        self._ended = {room: kept for room, kept in self._ended.items() if now - kept[1] < REMEMBERED}
+        self._ended[number] = (reason, now)
+
+    # The thread that moves.
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                for room in [room for room in self._rooms.values() if room.is_over]:
+                    del self._rooms[room.number]
+                    if room.state is Poll.FAILED:
+                        self._remember(room.number, room.reason)
+                rooms = list(self._rooms.values())
+                if self._closed and not any(room.posted for room in rooms):
+                    return
+                if not any(self._has_work(room) for room in rooms):
+                    self._work.wait(0.5)
+                    continue
+            for room in rooms:
+                try:
+                    self._advance(room)
+                except Exception as error:  # noqa: BLE001
+                    # One request's trouble is not the others'.
+                    log.warning("room %d failed: %s", room.number, error)
+                    with self._lock:
+                        self._fail(room, f"{type(error).__name__}: {error}")
+            time.sleep(IDLE)
+
+    def _has_work(self, room: PrefillRoom) -> bool:
+        moving = bool(room.posted or room.batches or (room.chunks and room.is_complete))
+        finished = room.all_queued and room.is_complete and not room.state.is_final
+        to_say = bool(room.untold(self._peers)) or (room.is_drained and bool(room.acknowledge))
+        return moving or finished or to_say
+
+    def _advance(self, room: PrefillRoom) -> None:
+        for handle in list(room.posted):
+            try:
+                if self._transport.is_done(handle):
+                    room.posted.remove(handle)
+            except ConnectionError as error:
+                # An error is final in NIXL: nothing more of this post is written.
+                room.posted.remove(handle)
+                with self._lock:
+                    self._fail(room, str(error))
+        with self._lock:
+            chunk = room.chunks.popleft() if room.chunks and room.is_complete and not room.state.is_final else None
+            if chunk is not None:
+                room.state = Poll.TRANSFERRING
+        if chunk is not None:
+            planned = list(self._plan(room, chunk))
+            with self._lock:
+                if not room.state.is_final:
+                    room.batches.extend(planned)
+        self._post(room)
+        self._conclude(room)
+
+    def _post(self, room: PrefillRoom) -> None:
+        while len(room.posted) < MOST_POSTS:
+            with self._lock:
+                if room.state.is_final or not room.batches:
+                    return
+                batch = room.batches.popleft()
+            try:
+                room.posted.append(self._transport.write(batch))
+            except Exception:
+                # The post may have begun to write before it failed, and there is nothing to ask.
+                room.lost_track = True
+                raise
+
+    def _plan(self, room: PrefillRoom, chunk: Chunk) -> Iterator[Batch]:
+        for wanted in room.wanted.values():
+            peer = self._peers[wanted.agent]
+            if wanted.is_dummy or peer.pair is None or peer.mapped is None:
+                continue
+            moves = self._moves(room, chunk, wanted, peer.mapped)
+            answer = peer.pair.answer(request(self.mapped, peer.mapped, moves), self._answer)
+            if answer.totals().num_descriptors:
+                yield from self._transport.batches(wanted.agent, peer.mapped, answer.descriptors())
+
+    def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
+        end = chunk.first + len(chunk.kv)
+        if end > len(wanted.pages):
+            raise TooManyPagesError(room.number, len(wanted.pages), end)
+        place = f"pages of room {room.number}"
+        moves = [Move(KV, chunk.kv, pages(place, wanted.pages[chunk.first : end]), chunk.first)]
+        for index, rows in enumerate(chunk.state):
+            if rows is not None:
+                theirs = wanted.state[index] if index < len(wanted.state) else ()
+                key = self._keys[index]
+                there = pages(f"state_indices[{index}] of room {room.number}", theirs, peer.num_rows.get(key))
+                moves.append(Move(key, rows, there))
+        if chunk.is_last and room.aux is not None and wanted.aux is not None:
+            moves.append(Move("aux", pages("aux", [room.aux]), pages("aux", [wanted.aux], peer.num_rows.get("aux"))))
+        return moves
+
+    def _conclude(self, room: PrefillRoom) -> None:
+        with self._lock:
+            if not room.state.is_final:
+                done = room.all_queued and not (room.chunks or room.batches or room.posted)
+                if done and room.is_complete:
+                    room.state = Poll.SUCCESS
+            if not room.state.is_final:
+                return
+            drained = room.is_drained
+            tell = room.untold(self._peers)
+            room.told.update(wanted.agent for wanted in tell)
+            if not drained:
+                for wanted in tell:
+                    room.acknowledge.setdefault(f"tcp://{wanted.host}:{wanted.port}", 0)
+            acknowledge = room.acknowledge if drained else {}
+            if drained:
+                room.acknowledge = {}
+            state, reason = room.state, room.reason
+        for wanted in tell:
+            status = Status(room.number, state, self.rank, reason, drained)
+            self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
+        for endpoint, generation in acknowledge.items():
+            self._tell(endpoint, AbortAck(room.number, self.rank, generation))
+
+    def _tell(self, endpoint: str, message: Status | AbortAck) -> None:
+        try:
+            self._socket.send(endpoint, message.frames())
+        except ConnectionError as error:
+            log.warning("room %d: %s", message.room, error)

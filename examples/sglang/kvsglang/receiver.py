@@ -1,0 +1,66 @@
+"""One request on a decode worker, as SGLang's scheduler drives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .decode import DecodeManager
+from .errors import TransferError
+from .states import Poll
+
+
+class Receiver:
+    """Says where a request's pages go, and polls until they are there.
+
+        Bootstrapping     -> init            -> WaitingForInput
+        WaitingForInput   -> send_metadata   -> Transferring
+        Transferring      -> every prefill worker has written -> Success
+        any               -> a failure on either side, abort  -> Failed
+
+    # Errors
+    `RoomTakenError` if the number belongs to a request that is not over, or whose pages are held.
+    """
+
+    def __init__(self, manager: DecodeManager, address: str, room: int) -> None:
+        self.manager, self.room = manager, room
+        manager.open(room, address)
+
+    def init(self, prefill_dp_rank: int = 0) -> None:
+        """Finds the prefill workers."""
+        del prefill_dp_rank
+        self.manager.connect(self.room)
+
+    def send_metadata(
+        self,
+        kv_indices: Any,
+        aux_index: int | None = None,
+        state_indices: Any = None,
+        decode_prefix_len: int | None = None,
+    ) -> None:
+        """Gives the pages, slots and row to write into. With a prefix hit, pages begin behind it, and may be none.
+
+        Pages that are out of range fail the request, here and at the prefill workers.
+        """
+        self.manager.announce(self.room, kv_indices, aux_index, state_indices, decode_prefix_len)
+
+    def poll(self) -> Poll:
+        """The state now."""
+        return self.manager.poll(self.room)
+
+    def abort(self) -> None:
+        """Gives the request up. Its pages may be used again when `is_abort_release_safe`."""
+        self.manager.abort(self.room, "aborted by the decode engine")
+
+    def is_abort_release_safe(self) -> bool:
+        """Whether nobody writes into the request's pages any more."""
+        return self.manager.is_released(self.room)
+
+    def clear(self) -> None:
+        """Forgets the request; one that is under way is aborted, and its pages stay held until that is done."""
+        self.manager.clear(self.room)
+
+    def failure_exception(self) -> None:
+        """Raises why the request failed, and forgets it."""
+        reason = self.manager.reason(self.room)
+        self.clear()
+        raise TransferError(self.room, reason or "it did not fail")

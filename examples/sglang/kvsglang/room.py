@@ -1,0 +1,102 @@
+"""One request on a prefill worker, and the decode workers that it may be for."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import kvffi
+
+from .mapping import Mapped
+from .messages import Room
+from .requests import Pages
+from .states import Poll
+from .transport import Batch
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A decode worker that registered: its spec and the plan to it, or why there is none."""
+
+    agent: str
+    endpoint: str
+    is_ours: bool
+    mapped: Mapped | None = None
+    pair: kvffi.Pair | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Pages of a request that are ready, from a place in it on; the last one carries state and row."""
+
+    first: int
+    kv: Pages
+    is_last: bool
+    state: tuple[Pages | None, ...] = ()
+
+
+@dataclass
+class PrefillRoom:
+    """One request on this worker."""
+
+    number: int
+    state: Poll = Poll.BOOTSTRAPPING
+    reason: str = ""
+    owner: object | None = None
+    """The sender, once there is one."""
+    num_pages: int | None = None
+    aux: int | None = None
+    cursor: int = 0
+    wanted: dict[str, Room] = field(default_factory=dict)
+    """What each decode worker asked for, by agent."""
+    chunks: deque[Chunk] = field(default_factory=deque)
+    batches: deque[Batch] = field(default_factory=deque)
+    posted: list[Any] = field(default_factory=list)
+    all_queued: bool = False
+    lost_track: bool = False
+    """Whether a post failed in a way that does not say whether it still writes."""
+    told: set[str] = field(default_factory=set)
+    """Agents that know how it ended."""
+    acknowledge: dict[str, int] = field(default_factory=dict)
+    """Endpoints that asked to hear when it is drained, with the generation that they gave."""
+    cleared: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing of it is written any more."""
+        return not self.posted and not self.lost_track
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every decode worker of the request has said where."""
+        return bool(self.wanted) and len(self.wanted) >= next(iter(self.wanted.values())).num_readers
+
+    def untold(self, peers: dict[str, Peer]) -> list[Room]:
+        """Whom to tell now how it ended.
+
+        SGLang's decode worker gives pages back when it hears of a failure, so it is told when nothing is written any
+        more. Ours is told at once, and keeps them until then.
+        """
+        if not self.state.is_final:
+            return []
+        drained = self.is_drained
+        return [
+            wanted
+            for agent, wanted in self.wanted.items()
+            if agent not in self.told and not wanted.is_dummy and (drained or (agent in peers and peers[agent].is_ours))
+        ]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it can be forgotten."""
+        all_told = all(agent in self.told or wanted.is_dummy for agent, wanted in self.wanted.items())
+        return self.cleared and self.is_drained and not self.acknowledge and all_told
+
+    @property
+    def prefix(self) -> int:
+        """Tokens that decode has already."""
+        return max((wanted.prefix for wanted in self.wanted.values()), default=0)

@@ -1,0 +1,64 @@
+"""One request on a prefill worker, as SGLang's scheduler drives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import TransferError
+from .prefill import PrefillManager
+from .states import Poll
+
+
+class Sender:
+    """Is told pages chunk by chunk; the chunk that completes the announced number is the last.
+
+    # Errors
+    `RoomTakenError` if the number belongs to a request that is not over.
+    """
+
+    def __init__(self, manager: PrefillManager, address: str, room: int, has_dp_rank: bool = False) -> None:
+        del address, has_dp_rank
+        self.manager, self.room = manager, room
+        manager.open(room, self)
+
+    def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
+        """Announces the number of pages, without those that decode has, and the auxiliary row."""
+        self.manager.announce(self.room, num_kv_indices, aux_index)
+
+    def pop_decode_prefix_len(self) -> int:
+        """Tokens that decode has already: pages begin behind them. Known from WaitingForInput on."""
+        return self.manager.prefix(self.room)
+
+    def should_send_kv_chunk(self, num_pages: int, last_chunk: bool) -> bool:
+        """Whether `send` is wanted for so many pages: an empty last one carries state and row."""
+        return num_pages > 0 or last_chunk
+
+    def send(self, kv_indices: Any, state_indices: Any = None, num_kv_tokens: int | None = None) -> None:
+        """Queues the next pages. `state_indices`, one list for each state component, count with the last chunk.
+
+        Pages that are out of range or more than announced fail the request, here and at the decode worker.
+        """
+        del num_kv_tokens
+        self.manager.send(self.room, kv_indices, state_indices)
+
+    def poll(self) -> Poll:
+        """The state now."""
+        return self.manager.poll(self.room)
+
+    def abort(self) -> None:
+        """Gives the request up. Pages may be used again when `is_drained`."""
+        self.manager.abort(self.room, "aborted by the prefill engine")
+
+    def is_drained(self) -> bool:
+        """Whether nothing reads the request's pages any more."""
+        return self.manager.is_drained(self.room)
+
+    def clear(self) -> None:
+        """Forgets the request; one that is under way is aborted."""
+        self.manager.clear(self.room)
+
+    def failure_exception(self) -> None:
+        """Raises why the request failed, and forgets it."""
+        reason = self.manager.reason(self.room)
+        self.clear()
+        raise TransferError(self.room, reason or "it did not fail")

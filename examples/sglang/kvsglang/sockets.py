@@ -1,0 +1,91 @@
+"""The control socket of a worker: messages in by a thread, messages out by cached connections."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import zmq
+
+from .errors import IntegrationError
+from .messages import Frames
+
+SEND_TIMEOUT_MS = 5000
+POLL_MS = 50
+
+log = logging.getLogger(__name__)
+
+
+class ControlSocket:
+    """Receives on a port of its own and calls a handler, on a thread of its own. Closes with `close`."""
+
+    def __init__(self, host: str, handle: Callable[[Frames], None]) -> None:
+        self.host = host
+        self._handle = handle
+        self._context = zmq.Context()
+        self._incoming = self._context.socket(zmq.PULL)
+        self._incoming.setsockopt(zmq.LINGER, 0)
+        self.port = int(self._incoming.bind_to_random_port(f"tcp://{host}"))
+        self._outgoing: dict[str, zmq.Socket[bytes]] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._receive, daemon=True, name="control socket")
+
+    def start(self) -> None:
+        """Begins to receive: once the handler may be called."""
+        self._thread.start()
+
+    def send(self, endpoint: str, frames: Frames) -> None:
+        """Sends to ``tcp://host:port``; messages to one endpoint arrive in order, or not at all if it is gone.
+
+        # Errors
+        `ConnectionError` if the endpoint takes nothing for some seconds.
+        """
+        with self._lock:
+            socket = self._outgoing.get(endpoint)
+            if socket is None:
+                socket = self._context.socket(zmq.PUSH)
+                socket.setsockopt(zmq.LINGER, 0)
+                socket.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
+                socket.connect(endpoint)
+                self._outgoing[endpoint] = socket
+            try:
+                socket.send_multipart(frames)
+            except zmq.ZMQError as error:
+                self._drop(endpoint)
+                raise ConnectionError(f"cannot send to {endpoint}: {error}") from error
+
+    def forget(self, endpoint: str) -> None:
+        """Drops the connection to an endpoint that is gone."""
+        with self._lock:
+            self._drop(endpoint)
+
+    def close(self) -> None:
+        """Stops the thread and drops all connections."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            for endpoint in list(self._outgoing):
+                self._drop(endpoint)
+        self._incoming.close()
+        self._context.term()
+
+    def _drop(self, endpoint: str) -> None:
+        socket = self._outgoing.pop(endpoint, None)
+        if socket is not None:
+            socket.close()
+
+    def _receive(self) -> None:
+        while not self._closed.is_set():
+            if not self._incoming.poll(POLL_MS):
+                continue
+            frames = self._incoming.recv_multipart()
+            try:
+                self._handle(frames)
+            except IntegrationError as error:
+                # Anybody can send anything here: what cannot be read changes nothing.
+                log.warning("dropped a message: %s", error)
+            except Exception:
+                log.exception("a message could not be handled")

@@ -1,0 +1,162 @@
+"""A prefill engine and a decode engine of some processes each, and requests between them."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .expect import Expectation, Moved
+from .model import Model
+from .settings import Settings
+from .worker import Chunk, Remote
+
+PREFILL_SALT = 1
+DECODE_SALT = 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request's rows on both sides."""
+
+    room: int
+    source: list[int]
+    destination: list[int]
+    chunks: tuple[int, ...] = ()
+    """Pages in each chunk; empty for one chunk."""
+    aux: tuple[int, int] | None = (3, 6)
+    slot: tuple[int, int] | None = None
+    """State slot of a hybrid model, here and there."""
+    prefix: int = 0
+
+    def state(self, model: Model, side: int) -> list[list[int] | None]:
+        """State indices of one side: 0 is prefill, 1 decode."""
+        pages = (self.source, self.destination)[side]
+        lists: list[list[int] | None] = []
+        if model.mla and model.index_bytes:
+            lists.append(pages)
+        if model.window_layers:
+            lists.append(pages)
+        if model.mamba is not None:
+            lists.append([self.slot[side]] if self.slot else None)
+        return lists
+
+    def pieces(self) -> list[list[int]]:
+        """Source pages, chunk by chunk."""
+        sizes = self.chunks or (len(self.source),)
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        return [self.source[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+@dataclass
+class Deployment:
+    """Workers of both engines."""
+
+    model: Model
+    prefill: list[Remote]
+    decode: list[Remote]
+    expected: list[Expectation] = field(default_factory=list)
+
+    def start(self, request: Request) -> None:
+        """Both halves of a request, up to where pages may be sent."""
+        for worker in self.prefill:
+            worker.sender(request.room, len(request.source), request.aux[0] if request.aux else None)
+        for worker in self.decode:
+            worker.receiver(request.room)
+        for worker in self.decode:
+            aux = request.aux[1] if request.aux else None
+            state = request.state(self.model, 1) or None
+            worker.receive(request.room, request.destination, aux, state, request.prefix)
+        for worker in self.prefill:
+            state = worker.until(request.room, ["WaitingForInput", "Failed"], 15)
+            assert state == "WaitingForInput", f"{state}: {worker.reason(request.room)}"
+
+    def send(self, request: Request) -> None:
+        """Every chunk from every prefill worker."""
+        pieces = request.pieces()
+        for worker in self.prefill:
+            for index, piece in enumerate(pieces):
+                last = index == len(pieces) - 1
+                worker.send(request.room, Chunk(piece, (request.state(self.model, 0) or None) if last else None))
+
+    def finish(self, request: Request) -> None:
+        """Waits until every worker has succeeded, and notes what must have moved."""
+        for worker in [*self.prefill, *self.decode]:
+            state = worker.until(request.room, ["Success", "Failed"], 20)
+            assert state == "Success", f"{worker.place.role}: {state}: {worker.reason(request.room)}"
+        for worker in [*self.prefill, *self.decode]:
+            worker.call(request.room, "clear")
+        for expected in self.expected:
+            self.note(expected, request)
+
+    def note(self, expected: Expectation, request: Request) -> None:
+        """What a request that succeeded must have moved."""
+        for component in ("kv", "dsa", "swa"):
+            expected.move(Moved(component, request.source, request.destination), PREFILL_SALT)
+        if request.slot:
+            expected.move(Moved("mamba", [request.slot[0]], [request.slot[1]]), PREFILL_SALT)
+        if request.aux:
+            expected.move(Moved("aux", [request.aux[0]], [request.aux[1]]), PREFILL_SALT)
+
+    def run(self, request: Request) -> None:
+        """A request from beginning to end."""
+        self.start(request)
+        self.send(request)
+        self.finish(request)
+
+    def check(self) -> None:
+        """Compares every byte of every decode worker, and that no prefill worker's changed."""
+        for worker, expected in zip(self.decode, self.expected, strict=True):
+            assert expected.differences(worker.memory()) == []
+        for worker in self.prefill:
+            assert Expectation(worker.twin).differences(worker.memory()) == []
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def deployment(
+    model: Model,
+    *,
+    kinds: tuple[str, str],
+    tp: tuple[int, int] = (1, 1),
+    prefill_options: dict[str, Any] | None = None,
+    decode_options: dict[str, Any] | None = None,
+    decode_model: Model | None = None,
+    port: int = 0,
+) -> Iterator[Deployment]:
+    """Engines of the given kinds, prefill and decode, with `tp` ranks; prefill has the model's pipeline stages."""
+    port = port or free_port()
+    stages = max(1, len(model.stages))
+    theirs = decode_model or model
+    with tempfile.TemporaryDirectory() as folder:
+        prefill = [
+            Remote(
+                kinds[0],
+                model,
+                Settings("prefill", port, t, tp[0], p, stages, folder=folder),
+                PREFILL_SALT,
+                prefill_options,
+            )
+            for p in range(stages)
+            for t in range(tp[0])
+        ]
+        decode = [
+            Remote(kinds[1], theirs, Settings("decode", port, t, tp[1], folder=folder), DECODE_SALT, decode_options)
+            for t in range(tp[1])
+        ]
+        try:
+            for worker in [*prefill, *decode]:
+                worker.ready()
+            yield Deployment(model, prefill, decode, [Expectation(worker.twin) for worker in decode])
+        finally:
+            for worker in [*decode, *prefill]:
+                worker.stop()
