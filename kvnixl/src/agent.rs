@@ -1,5 +1,7 @@
 //! An agent: one worker's end of all transfers.
 
+mod foreign;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -11,7 +13,7 @@ use kvplan::{Descriptor, LocalPlan, MemoryRange, Op, Side};
 use kvspec::ValidSpec;
 
 use crate::batch::{Limits, Pieces};
-use crate::blob::{self, Header};
+use crate::blob::{self, Blob, Header};
 use crate::cuda;
 use crate::error::{Error, Result};
 use crate::host::{Host, Locality, Watch};
@@ -25,6 +27,8 @@ use crate::quarantine::{Ledger, Quarantined};
 use crate::stats::Stats;
 use crate::transfer::{Shared, Transfer, TransferOptions, TransferStats};
 use crate::transport::{Piece, Transport};
+
+pub use foreign::ForeignPeer;
 
 /// How long dropping an agent waits for transfers to settle.
 const DROP_GRACE: Duration = Duration::from_secs(1);
@@ -63,6 +67,19 @@ pub struct Agent {
 struct Memory {
     registered: Option<(ValidSpec, RangeTable)>,
     generation: u64,
+}
+
+/// A peer that says who it is and is not reachable yet.
+struct Introduced {
+    name: String,
+    /// 0 if it is not of this library.
+    incarnation: u64,
+    generation: u64,
+    transport_name: String,
+    metadata: Vec<u8>,
+    layout: ValidSpec,
+    ranges: RangeTable,
+    host: Option<Host>,
 }
 
 impl Agent {
@@ -242,6 +259,13 @@ impl Agent {
         }
         check(&name, incarnation, generation)?;
         let transport_name = notify::transport_name(&name, incarnation);
+        let Blob { layout, ranges, metadata, host, .. } = blob;
+        self.introduce(Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host })
+    }
+
+    /// Makes a peer reachable that says who it is.
+    fn introduce(&self, new: Introduced) -> Result<Peer> {
+        let Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host } = new;
         // Held throughout: connecting the same peer twice at once would mix up the two.
         let mut peers = self.peers();
         let current = peers.get(&name).filter(|peer| peer.incarnation == incarnation);
@@ -254,7 +278,7 @@ impl Agent {
             }
         }
         let transport = self.transport()?;
-        let named = transport.load_peer(&blob.metadata)?;
+        let named = transport.load_peer(&metadata)?;
         if named != transport_name {
             if !peers.values().any(|peer| peer.transport_name == named) {
                 self.forget(&named);
@@ -262,12 +286,12 @@ impl Agent {
             return Err(Error::PeerNameMismatch { peer: transport_name, named });
         }
         let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
-        let locality = Host::locality(self.host.as_ref(), blob.host.as_ref());
+        let locality = Host::locality(self.host.as_ref(), host.as_ref());
         let watch = match current {
             Some(current) => current.watch.clone(),
             None => {
                 self.warn_of_barriers(&name, incarnation, &locality);
-                Arc::new(Watch::new(self.host.as_ref(), blob.host.as_ref()))
+                Arc::new(Watch::new(self.host.as_ref(), host.as_ref()))
             }
         };
         let inner = Arc::new(PeerInner {
@@ -275,9 +299,9 @@ impl Agent {
             incarnation,
             generation,
             transport_name,
-            metadata: blob.metadata,
-            layout: blob.layout,
-            ranges: blob.ranges,
+            metadata,
+            layout,
+            ranges,
             unsettled,
             locality,
             watch,

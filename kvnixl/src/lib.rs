@@ -54,6 +54,7 @@
 //! |---|---|
 //! | where is NIXL found and loaded? | [`library`] |
 //! | what does a worker do with memory, peers and transfers? | [`Agent`] in `agent` |
+//! | can a peer be of another library? | [`ForeignPeer`] in `agent::foreign` |
 //! | what may a descriptor touch? | `memory` |
 //! | how is a transfer cut into requests? | [`Limits`] in `batch` |
 //! | who posts and polls, and in which order? | `poster` |
@@ -99,7 +100,7 @@ mod stats;
 mod transfer;
 mod transport;
 
-pub use agent::Agent;
+pub use agent::{Agent, ForeignPeer};
 pub use batch::Limits;
 pub use blob::{MAX_BLOB_BYTES, WIRE_VERSION};
 pub use consumer::{PullPart, PullStats, PushSource};

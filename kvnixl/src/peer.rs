@@ -40,7 +40,8 @@ impl Peer {
         &self.inner.name
     }
 
-    /// Random number of the peer's agent: another one under the same name is another process.
+    /// Random number of the peer's agent: another one under the same name is another process. 0 for a
+    /// [`ForeignPeer`](crate::ForeignPeer).
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.inner.incarnation
