@@ -5,6 +5,7 @@ mod foreign;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use crate::quarantine::{Ledger, Quarantined};
 use crate::stats::Stats;
 use crate::transfer::{Shared, Transfer, TransferOptions, TransferStats};
 use crate::transport::{Piece, Transport};
+use crate::wake::Wake;
 
 pub use foreign::ForeignPeer;
 
@@ -56,6 +58,7 @@ pub struct Agent {
     ledger: Arc<Ledger>,
     transport: Option<Arc<dyn Transport>>,
     gate: Arc<Gate>,
+    wake: Arc<Wake>,
     memory: RwLock<Memory>,
     peers: Mutex<HashMap<String, Arc<PeerInner>>>,
     poster: Mutex<Poster>,
@@ -108,7 +111,8 @@ impl Agent {
         let incarnation = getrandom::u64().map_err(Error::Random)?;
         let transport = connect(&notify::transport_name(name, incarnation))?;
         let gate = Arc::new(Gate::default());
-        let poster = Mutex::new(Poster::start(name, transport.clone(), gate.clone())?);
+        let wake = Arc::new(Wake::default());
+        let poster = Mutex::new(Poster::start(name, transport.clone(), gate.clone(), wake.clone())?);
         tracing::info!(agent = name, incarnation, ?transport, "agent created");
         Ok(Self {
             name: name.to_owned(),
@@ -118,6 +122,7 @@ impl Agent {
             ledger: Arc::new(Ledger::new(name)),
             transport: Some(transport),
             gate,
+            wake,
             memory: RwLock::default(),
             peers: Mutex::default(),
             poster,
@@ -399,7 +404,8 @@ impl Agent {
         );
         span.in_scope(|| tracing::debug!(bytes, descriptors = descriptors.len(), "transfer started"));
         let stats = TransferStats { bytes, padding, descriptors: descriptors.len(), ..TransferStats::default() };
-        let shared = Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone()));
+        let shared =
+            Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone(), self.wake.clone()));
         let job = Job {
             shared: shared.clone(),
             request,
@@ -450,9 +456,44 @@ impl Agent {
     /// [`Error::Nixl`].
     pub fn notifications(&self) -> Result<Vec<Notification>> {
         let _first = self.gate.enter();
-        let (kept, dropped) = notify::accept(self.transport()?.notifications()?);
+        let (kept, dropped) = notify::accept(self.wake.take(&**self.transport()?)?);
         self.ledger.recorder.received(kept.len(), dropped);
         Ok(kept)
+    }
+
+    /// A file descriptor for `poll`, `epoll` or an event loop: readable when a transfer has ended or settled, when a
+    /// notification has arrived, when an [`Exchange`](crate::Exchange) of this agent has something to do, and when the
+    /// agent has ended. Then [`clear_events`](Agent::clear_events), and look at everything:
+    /// [`Exchange::poll`](crate::Exchange::poll) does both for what is the exchange's.
+    ///
+    /// NIXL has to be asked for notifications: from the first call on the agent's thread does that every `look_every`,
+    /// the latest call's, and keeps them until they are taken. Until then it costs nothing. The descriptor lives as
+    /// long as the agent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDescriptor`].
+    pub fn event_fd(&self, look_every: Duration) -> Result<BorrowedFd<'_>> {
+        let fd = self.wake.fd(look_every).map_err(Error::NoDescriptor)?;
+        self.poster().rouse();
+        // What came before is worth a look.
+        self.wake.raise();
+        Ok(fd)
+    }
+
+    /// Makes the descriptor unreadable until something happens again. No effect before it was asked for.
+    pub fn clear_events(&self) {
+        self.wake.clear();
+    }
+
+    /// Makes the descriptor readable, for example from another thread to end a wait. No effect before it was asked for.
+    pub fn raise_event(&self) {
+        self.wake.raise();
+    }
+
+    /// Makes the descriptor readable at this time.
+    pub(crate) fn raise_event_at(&self, deadline: Instant) {
+        self.wake.at(deadline);
     }
 
     /// Ends the agent: nothing more is posted, what is in progress may settle for `grace`, then memory is

@@ -155,6 +155,13 @@ impl<B> Consumer<B> {
         }
     }
 
+    /// When [`poll`](Self::poll) has something to do though nothing has happened.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let asks = self.asks.values().map(|(next, _)| *next);
+        let reservations = self.reservations.next_deadline();
+        self.pulls.values().filter_map(Pull::next_deadline).chain(asks).chain(reservations).min()
+    }
+
     /// Counts what the engine is about to be told.
     pub(crate) fn count(&mut self, events: &[Event<B>]) {
         for event in events {

@@ -69,6 +69,9 @@ pub enum Error {
         /// What happened to it.
         why: String,
     },
+    /// The operating system gave no file descriptor to wait on.
+    #[error("no file descriptor to wait on")]
+    NoDescriptor(#[source] std::io::Error),
     /// The agent is shutting down.
     #[error("agent {agent} is shutting down")]
     ShutDown {

@@ -266,6 +266,7 @@ impl<B> Exchange<B> {
     /// [`Error::Nixl`] when notifications cannot be taken; nothing is lost by it.
     pub fn poll(&mut self, now: Instant) -> Result<Vec<Event<B>>> {
         let agent = self.link.agent.clone();
+        agent.clear_events();
         for notification in agent.notifications()? {
             self.take(notification, now);
         }
@@ -279,7 +280,21 @@ impl<B> Exchange<B> {
         self.poll_peers(now);
         let events = std::mem::take(&mut self.events);
         self.consumer.count(&events);
+        agent.raise_event_at(self.next_deadline().unwrap_or(now));
         Ok(events)
+    }
+
+    /// When there is something to do though nothing has happened: poll by then. `None` for at once, before the first
+    /// poll. [`Agent::event_fd`] becomes readable by itself at the time that the latest poll found; after any other
+    /// call of this exchange poll again before waiting.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let heartbeat = self.next_heartbeat?;
+        let leases = self.producer.leases.next_deadline();
+        let pushes = self.producer.push.next_deadline();
+        let withdrawal = self.withdrawal.as_ref().map(|withdrawal| withdrawal.next);
+        let dates = [leases, pushes, self.consumer.next_deadline(), withdrawal];
+        dates.into_iter().flatten().chain([heartbeat]).min()
     }
 
     /// Counts since the start.

@@ -58,6 +58,7 @@
 //! | what may a descriptor touch? | `memory` |
 //! | how is a transfer cut into requests? | [`Limits`] in `batch` |
 //! | who posts and polls, and in which order? | `poster` |
+//! | how does an event loop wait for all of it? | [`Agent::event_fd`] in `wake` |
 //! | when is a transfer failed, and when settled? | [`TransferState`] in `transfer` |
 //! | what may still land after a failure? | [`Quarantined`] in `quarantine`, `docs/settling.md` |
 //! | is a peer on this host, and is it alive? | [`Locality`] in `host` |
@@ -99,6 +100,7 @@ mod quarantine;
 mod stats;
 mod transfer;
 mod transport;
+mod wake;
 
 pub use agent::{Agent, ForeignPeer};
 pub use batch::Limits;

@@ -19,6 +19,7 @@ use crate::host::Watch;
 use crate::quarantine::{Claim, Ledger, Quarantined};
 use crate::transfer::Shared;
 use crate::transport::{Piece, Progress, Request, RequestError, Transport};
+use crate::wake::Wake;
 
 /// A transfer, as the thread works on it.
 #[derive(Debug)]
@@ -137,9 +138,9 @@ pub(crate) struct Poster {
 }
 
 impl Poster {
-    pub(crate) fn start(name: &str, transport: Arc<dyn Transport>, gate: Arc<Gate>) -> Result<Self> {
+    pub(crate) fn start(name: &str, transport: Arc<dyn Transport>, gate: Arc<Gate>, wake: Arc<Wake>) -> Result<Self> {
         let inbox = Arc::new(Inbox::default());
-        let worker = Worker { inbox: inbox.clone(), transport, gate, request: Vec::new() };
+        let worker = Worker { inbox: inbox.clone(), transport, gate, wake, request: Vec::new() };
         let thread = thread::Builder::new()
             .name(format!("kvnixl-{name}"))
             .spawn(move || worker.run())
@@ -161,6 +162,14 @@ impl Poster {
         Ok(())
     }
 
+    /// Has the thread look around: how long it may sleep has changed.
+    pub(crate) fn rouse(&self) {
+        // With the lock, so that it is either asleep or has not decided yet.
+        let queue = self.inbox.lock();
+        self.inbox.wake.notify_one();
+        drop(queue);
+    }
+
     /// Posts nothing more, waits for what is in progress until `deadline`, ends the thread and returns how many
     /// transfers have not settled. Their requests are never released.
     pub(crate) fn stop(&mut self, deadline: Instant) -> usize {
@@ -175,6 +184,7 @@ struct Worker {
     inbox: Arc<Inbox>,
     transport: Arc<dyn Transport>,
     gate: Arc<Gate>,
+    wake: Arc<Wake>,
     /// Buffer for the request at hand.
     request: Vec<Piece>,
 }
@@ -200,14 +210,17 @@ impl Worker {
         jobs.retain(|job| panicked || !job.is_over());
         let left = jobs.len();
         // Never released and never settled: the memory under them stays in use for ever.
-        std::mem::forget(jobs);
+        jobs.into_iter().for_each(std::mem::forget);
+        self.wake.raise();
         left
     }
 
     fn work(&mut self, jobs: &mut VecDeque<Job>) {
         let mut idle_rounds = 0_u32;
+        let mut last_look = None;
         loop {
             let stop = self.collect(jobs, idle_rounds);
+            self.wake.look(&*self.transport, &mut last_look);
             let mut moved = false;
             // One turn for each transfer: what is small does not wait for what is big.
             for _ in 0..jobs.len() {
@@ -236,12 +249,14 @@ impl Worker {
             match idle_rounds {
                 // Nothing to look after.
                 _ if !jobs.iter().any(Job::needs_care) && queue.stop.is_none() => {
-                    queue = if jobs.is_empty() {
-                        self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner())
-                    } else {
-                        // What is stuck settles once its peer is known to be gone.
-                        let woken = self.inbox.wake.wait_timeout(queue, LOOK);
-                        woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                    // What is stuck settles once its peer is known to be gone.
+                    let look = (!jobs.is_empty()).then_some(LOOK);
+                    queue = match look.into_iter().chain(self.wake.nap()).min() {
+                        None => self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                        Some(pause) => {
+                            let woken = self.inbox.wake.wait_timeout(queue, pause);
+                            woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                        }
                     };
                 }
                 0 => {}
@@ -257,6 +272,7 @@ impl Worker {
                         ..=500 => Duration::from_micros(50),
                         _ => Duration::from_millis(1),
                     };
+                    let pause = self.wake.nap().map_or(pause, |nap| nap.min(pause));
                     let woken = self.inbox.wake.wait_timeout(queue, pause);
                     queue = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
                 }
@@ -291,8 +307,9 @@ impl Worker {
         }
         if job.is_over() {
             job.release();
-            job.shared.settle();
             job.ledger().settle(job.shared.id);
+            // Last: who is told finds it neither counted nor in quarantine.
+            job.shared.settle();
         } else if moved && let Some(cause) = job.shared.cause() {
             job.quarantine(cause);
         }

@@ -107,6 +107,15 @@ impl<B> Pull<B> {
         }
     }
 
+    /// When [`advance`](Self::advance) has something to do though nothing has happened.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let asks = self.parts.iter().filter_map(|part| match part.state {
+            PartState::Completing { next, .. } => Some(next),
+            _ => None,
+        });
+        asks.chain([self.deadline]).min().filter(|_| !self.failed)
+    }
+
     fn is_confirmed(&self) -> bool {
         self.parts.iter().all(|part| matches!(part.state, PartState::Confirmed))
     }

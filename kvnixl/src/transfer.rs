@@ -9,6 +9,7 @@ use crate::batch::Limits;
 use crate::error::{Error, Result};
 use crate::quarantine::Ledger;
 use crate::stats::Outcome;
+use crate::wake::Wake;
 
 /// What a transfer does besides moving bytes.
 #[derive(Clone, Debug, Default)]
@@ -211,6 +212,7 @@ pub(crate) struct Shared {
     pub(crate) span: tracing::Span,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) cancelled: AtomicBool,
+    wake: Arc<Wake>,
     status: Mutex<Status>,
     changed: Condvar,
 }
@@ -233,7 +235,14 @@ impl Status {
 }
 
 impl Shared {
-    pub(crate) fn new(id: u64, peer: String, stats: TransferStats, span: tracing::Span, ledger: Arc<Ledger>) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        peer: String,
+        stats: TransferStats,
+        span: tracing::Span,
+        ledger: Arc<Ledger>,
+        wake: Arc<Wake>,
+    ) -> Self {
         ledger.recorder.started();
         Self {
             id,
@@ -242,9 +251,16 @@ impl Shared {
             span,
             ledger,
             cancelled: AtomicBool::new(false),
+            wake,
             status: Mutex::new(Status { stats, ..Status::default() }),
             changed: Condvar::new(),
         }
+    }
+
+    /// Tells those who wait for it, and those who wait for anything.
+    fn changed(&self) {
+        self.changed.notify_all();
+        self.wake.raise();
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {
@@ -280,7 +296,7 @@ impl Shared {
             }
         }
         status.outcome = Some(notified.map_err(Arc::new));
-        self.changed.notify_all();
+        self.changed();
     }
 
     /// Records why not everything was moved; the first cause stands.
@@ -295,7 +311,7 @@ impl Shared {
         tracing::warn!(settled, error = %cause, "transfer failed");
         self.ledger.recorder.ended(&Outcome::Failed(&cause));
         status.outcome = Some(Err(cause));
-        self.changed.notify_all();
+        self.changed();
     }
 
     /// Records that nothing can land any more.
@@ -304,7 +320,7 @@ impl Shared {
         if !status.settled {
             status.settled = true;
             self.span.in_scope(|| tracing::info!(after = ?self.started.elapsed(), "transfer settled"));
-            self.changed.notify_all();
+            self.changed();
         }
     }
 
