@@ -1,17 +1,19 @@
 /*
- * kvffi: describe an inference worker's KV caches and plan transfers between two workers.
+ * kvffi: describe an inference worker's KV caches, plan transfers between two workers, and move the bytes over NIXL.
  *
  * An engine says where its caches lie (a spec), learns its peer's spec, makes a plan for the pair, and asks the plan which
- * bytes to move for a list of blocks. This part of the library moves nothing and knows no network: it answers with
- * descriptors, and the engine moves them with a transport of its own.
+ * bytes to move for a list of blocks. The answer is a list of descriptors. An agent moves them; or the engine does, with a
+ * transport of its own: plans need no agent.
  *
  *     a spec     four ways in: kvffi_tensors (the engine has tensors), kvffi_arrangement (it asks where to put them),
  *                kvffi_spec_builder (it knows every offset), kvffi_spec_from_json
  *     a plan     kvffi_pair_new from two specs; kvffi_pair_explain says what a block costs, and why
  *     an answer  kvffi_pair_answer for lists of blocks, then kvffi_answer_get_descriptors
+ *     an agent   kvffi_agent_new, _register the memory, _export a blob that peers _connect to
+ *     a transfer kvffi_agent_start_answer, then kvffi_transfer_poll or _wait
  *
- * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair. All sizes,
- * offsets and addresses are bytes.
+ * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair, 03_transfer.c
+ * moves blocks between two processes. All sizes, offsets and addresses are bytes.
  *
  * This file is written by a tool from the sources of kvffi. Do not edit it.
  *
@@ -49,12 +51,29 @@
  * becomes KVFFI_ERR_PANIC.
  *
  *
+ * BLOCKS AND TRANSFERS
+ *
+ * Failed and settled are two things. A transfer that has failed may have requests under it that still write: nothing takes
+ * back what NIXL was asked to do. So a transfer is KVFFI_IN_PROGRESS, then KVFFI_OK, or KVFFI_ERR_TRANSFER_UNSETTLED and,
+ * once nothing can land any more, KVFFI_ERR_TRANSFER_FAILED. That last step may never come, for example with a peer that
+ * has stopped and not ended. Blocks may be used again only when the transfer is KVFFI_OK or KVFFI_ERR_TRANSFER_FAILED,
+ * whether its handle was freed or not; kvffi_agent_info counts those that are not, and kvffi_agent_get_quarantine lists
+ * the ranges that may still be written.
+ *
+ * Memory that is registered stays mapped until it is deregistered, and as long as a peer that has connected may use it.
+ *
+ *
  * THREADS
  *
- * The library has no threads of its own and never calls into the caller. Any function may be called from any thread.
- * What may happen at the same time is said at each declaration. In short: specs, plans and errors are immutable, and any
- * number of threads may use one; an answer and a builder take one call at a time, and a second call that comes too early
+ * The library never calls into the caller. Plans have no threads behind them. An agent has one that posts, and NIXL has
+ * its own. Any function may be called from any thread. What may happen at the same time is said at each declaration. In
+ * short: specs, plans, lists, bytes and errors are immutable, and any number of threads may use one; agents, peers and
+ * transfers lock what they must; an answer and a builder take one call at a time, and a second call that comes too early
  * gets KVFFI_ERR_BUSY and changes nothing. Freeing an object while another call uses it is forbidden and not noticed.
+ *
+ * kvffi_agent_new, _connect, _export, _register, _shutdown and kvffi_transfer_wait may block, the latter two as long as
+ * they are told to; the others at most while one request of a transfer is posted, see kvffi_limits. To wait for whatever
+ * comes first, or in an event loop, there is a file descriptor: kvffi_agent_get_fd.
  *
  *
  * VERSIONS
@@ -75,9 +94,14 @@
  *
  * FORK
  *
- * What this part of the library makes is plain memory, without threads, file descriptors or memory that is shared
- * between processes. A child may use the objects that it inherits, and frees its copies, provided that no other thread
- * of the parent was inside a call at the moment of the fork; if one was, the child may only exec.
+ * Specs, plans, answers and what is made from them are plain memory, without threads, file descriptors or memory that is
+ * shared between processes. A child may use those that it inherits, and frees its copies, provided that no other thread of
+ * the parent was inside a call at the moment of the fork; if one was, the child may only exec.
+ *
+ * Agents, peers, transfers and loopbacks are the process's that made them. In a child every call on an inherited one
+ * gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the handlers of
+ * pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made an agent on
+ * NIXL, its children must exec before they make one of their own.
  */
 
 #ifndef KVFFI_H
@@ -105,7 +129,7 @@ typedef int32_t kvffi_status;
 
 /** Done. */
 #define KVFFI_OK 0
-/** Not finished yet; ask again. No function of this version returns it. */
+/** Not finished yet; ask again. */
 #define KVFFI_IN_PROGRESS 1
 /** A defect of this library was caught. Please report the text. The objects of the call may be freed, and nothing else. */
 #define KVFFI_ERR_PANIC (-1)
@@ -139,6 +163,42 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_ROW_BROKEN (-15)
 /** An answer does not bring exactly the bytes that its request needs: a defect of this library, please report it. */
 #define KVFFI_ERR_NOT_PROVEN (-16)
+/** NIXL cannot be loaded, or another one is; the message lists the places looked at. */
+#define KVFFI_ERR_NO_LIBRARY (-17)
+/** NIXL, or the loopback, failed or refused something. */
+#define KVFFI_ERR_TRANSPORT (-18)
+/** The operating system failed: no thread, no random numbers, no file descriptor. */
+#define KVFFI_ERR_SYSTEM (-19)
+/** Memory of a kind that cannot be used here: no GPU, no driver. */
+#define KVFFI_ERR_NO_DEVICE (-20)
+/** A call came too early or too late: no memory is registered, or some is already. */
+#define KVFFI_ERR_WRONG_ORDER (-21)
+/** Something is still in use: transfers have not settled, or an exchange needs the agent. */
+#define KVFFI_ERR_IN_USE (-22)
+/** The agent has been shut down. */
+#define KVFFI_ERR_SHUT_DOWN (-23)
+/** Bytes outside of registered memory, or memory ranges that overlap or contradict their spec. */
+#define KVFFI_ERR_OUT_OF_RANGE (-24)
+/** The peer was replaced by a newer connection, disconnected, or is another agent's. */
+#define KVFFI_ERR_PEER_GONE (-25)
+/** Bytes are not a peer's blob that this version can use. */
+#define KVFFI_ERR_BLOB (-26)
+/** The peer's blob is older than what is known of it; fetch it again. */
+#define KVFFI_ERR_STALE_BLOB (-27)
+/** As much is in flight as is allowed; try again when some of it has settled. */
+#define KVFFI_ERR_WOULD_BLOCK (-28)
+/** A transfer failed and has settled: nothing can land any more, its blocks may be used again. */
+#define KVFFI_ERR_TRANSFER_FAILED (-29)
+/** A transfer failed and has not settled: bytes may still land, its blocks must not be used again. */
+#define KVFFI_ERR_TRANSFER_UNSETTLED (-30)
+/** An agent ended with transfers that have not settled: their memory must stay mapped, unused, for ever. */
+#define KVFFI_ERR_LEFT_UNSETTLED (-31)
+/** The object was made before a fork, by the parent process. */
+#define KVFFI_ERR_FORKED (-32)
+/** As the cause of a failure: time ran out. */
+#define KVFFI_ERR_DEADLINE (-33)
+/** As the cause of a failure: it was cancelled. */
+#define KVFFI_ERR_CANCELLED (-34)
 
 /**
  * The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -1671,6 +1731,879 @@ kvffi_status kvffi_pair_verify(const kvffi_pair *pair,
  * Threads: no other call may use this answer, then or later.
  */
 void kvffi_answer_free(kvffi_answer *answer);
+
+
+/* ---- Bytes ------------------------------------------------------------------------------------------------------- */
+
+/**
+ * Bytes of any kind. Immutable.
+ *
+ * Freed with kvffi_bytes_free.
+ */
+typedef struct kvffi_bytes kvffi_bytes;
+
+/**
+ * The bytes; NULL if there are none, or if bytes is NULL or no kvffi_bytes.
+ *
+ * Valid until the bytes are freed. Threads: any number at once.
+ */
+const uint8_t *kvffi_bytes_data(const kvffi_bytes *bytes);
+
+/**
+ * Number of bytes; 0 if bytes is NULL or no kvffi_bytes.
+ *
+ * Threads: any number at once.
+ */
+size_t kvffi_bytes_len(const kvffi_bytes *bytes);
+
+/**
+ * Frees bytes. NULL does nothing.
+ *
+ * Threads: no other call may use these bytes, then or later.
+ */
+void kvffi_bytes_free(kvffi_bytes *bytes);
+
+
+/* ---- Limits: how transfers are cut, how much may be in flight ---------------------------------------------------- */
+
+/**
+ * Bounds on what NIXL is given at once, since nothing else of an agent proceeds while a request is posted. Starts as
+ * KVFFI_LIMITS_INIT; 0 is the default of every field: for a
+ * transfer, what its agent has.
+ */
+typedef struct kvffi_limits {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Longest descriptor in bytes; longer ones are cut. 1 MiB by default. */
+    uint64_t descriptor_bytes;
+    /** Most bytes in a request. 1 MiB by default. */
+    uint64_t request_bytes;
+    /** Most descriptors in a request. 512 by default. */
+    uint64_t request_descriptors;
+    /** Most requests of one transfer that are in progress at once. 16 by default. */
+    uint64_t outstanding_requests;
+    /**
+     * Most bytes of all transfers of the agent that have not settled; one that is larger runs alone. 64 GiB by default.
+     * The agent's limit counts, not that of a transfer.
+     */
+    uint64_t in_flight_bytes;
+    /** Most descriptors likewise; each takes 56 bytes of memory until it is posted. 4 Mi by default. */
+    uint64_t in_flight_descriptors;
+} kvffi_limits;
+#define KVFFI_LIMITS_INIT { sizeof(kvffi_limits), 0, 0, 0, 0, 0, 0 }
+
+
+/* ---- Loopback: agents of one process, for tests ------------------------------------------------------------------ */
+
+/** Of a loopback: requests that are posted stay in progress and move nothing, as with a peer that has stopped. */
+#define KVFFI_LOOPBACK_STALL 1
+/** Of a loopback: requests fail with no proof that they have settled, as with a peer that was lost. */
+#define KVFFI_LOOPBACK_BREAK 2
+/** Of a loopback: notifications are taken and never arrive. */
+#define KVFFI_LOOPBACK_LOSE_NOTIFICATIONS 4
+
+/**
+ * Agents of one process that can reach each other without NIXL, for tests and first contact: bytes are copied on the
+ * host.
+ *
+ * Freed with kvffi_loopback_free, at any time: agents keep what they need.
+ */
+typedef struct kvffi_loopback kvffi_loopback;
+
+/**
+ * Makes a network without agents; kvffi_agent_options takes it.
+ *
+ * out_loopback: the network, to be freed with kvffi_loopback_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_loopback_new(kvffi_loopback **out_loopback, kvffi_error **out_error);
+
+/**
+ * Makes a network misbehave, or behave again.
+ *
+ * faults: any of KVFFI_LOOPBACK_STALL, KVFFI_LOOPBACK_BREAK, KVFFI_LOOPBACK_LOSE_NOTIFICATIONS, or'ed; 0 for none.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_loopback_set_faults(const kvffi_loopback *loopback,
+                                       uint32_t faults,
+                                       kvffi_error **out_error);
+
+/**
+ * Frees a network. NULL does nothing. Its agents go on.
+ *
+ * Threads: no other call may use this network, then or later.
+ */
+void kvffi_loopback_free(kvffi_loopback *loopback);
+
+
+/* ---- Agents: one worker's end of all transfers ------------------------------------------------------------------- */
+
+/** Of an agent: NIXL's progress thread never sleeps. A whole core, for the shortest delays. */
+#define KVFFI_AGENT_SPIN 1
+
+/**
+ * One worker's end of all transfers: registered memory, connected peers, transfers, notifications. It has a thread that
+ * posts, and NIXL has threads of its own.
+ *
+ * Freed with kvffi_agent_free.
+ */
+typedef struct kvffi_agent kvffi_agent;
+
+/** How an agent is set up. Starts as KVFFI_AGENT_OPTIONS_INIT; 0 is the default of every field. */
+typedef struct kvffi_agent_options {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** A network within this process; NULL for NIXL. With a loopback only limits counts of the other fields. */
+    const kvffi_loopback *loopback;
+    /**
+     * libnixl_capi.so, or the folder that holds it; ends with a NUL. NULL searches: the environment variable
+     * KVNIXL_LIBRARY, the dynamic loader, /opt/nvidia/nvda_nixl, installed NIXL Python wheels.
+     */
+    const char *library;
+    /** NIXL's plugin that moves the bytes; ends with a NUL. NULL for "UCX". */
+    const char *backend;
+    /** Parameters of the plugin, for example num_threads; may be NULL if num_backend_params is 0. */
+    const kvffi_key_value *backend_params;
+    /** Number of parameters. */
+    size_t num_backend_params;
+    /** How long NIXL's progress thread sleeps between two looks, in microseconds. 0 for 1000. See KVFFI_AGENT_SPIN. */
+    uint64_t progress_delay_us;
+    /** Any of KVFFI_AGENT_SPIN, or'ed. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+    /** Bounds; NULL for the defaults. */
+    const kvffi_limits *limits;
+} kvffi_agent_options;
+#define KVFFI_AGENT_OPTIONS_INIT { sizeof(kvffi_agent_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** What an agent is called, and what it has under way. Starts as KVFFI_AGENT_INFO_INIT. */
+typedef struct kvffi_agent_info {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** The agent's name; valid until the agent is freed. */
+    const char *name;
+    /** Random number of this agent: another one under the same name is another agent. */
+    uint64_t incarnation;
+    /** Counts registrations: 0 before the first. */
+    uint64_t generation;
+    /** Transfers that have not settled, whether in progress, failed or freed. Their blocks are in use. */
+    uint64_t unsettled;
+} kvffi_agent_info;
+#define KVFFI_AGENT_INFO_INIT { sizeof(kvffi_agent_info), 0, 0, 0, 0 }
+
+/**
+ * Makes an agent. Loads NIXL unless it has a loopback; 20 to 200 ms.
+ *
+ * name: 1 to 128 printable ASCII characters without @; ends with a NUL. It need not be unique over restarts: an agent
+ * also has a random incarnation.
+ * options: NULL for the defaults.
+ * out_agent: the agent, to be freed with kvffi_agent_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_NO_LIBRARY lists where NIXL was looked for. KVFFI_ERR_TRANSPORT if NIXL refuses the agent or its plugin.
+ * KVFFI_ERR_INVALID_ARGUMENT for a name that cannot be used. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_new(const char *name,
+                             const kvffi_agent_options *options,
+                             kvffi_agent **out_agent,
+                             kvffi_error **out_error);
+
+/**
+ * Says what an agent is called and what it has under way.
+ *
+ * out_info: starts as KVFFI_AGENT_INFO_INIT. Left alone if the call fails.
+ *
+ * KVFFI_ERR_SHUT_DOWN after kvffi_agent_shutdown. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_get_info(const kvffi_agent *agent,
+                                  kvffi_agent_info *out_info,
+                                  kvffi_error **out_error);
+
+/**
+ * Registers the memory ranges of a local plan, once; kvffi_agent_deregister allows another time.
+ *
+ * The memory must stay mapped, and this process and its peers may read and write it through transfers, until
+ * kvffi_agent_deregister or kvffi_agent_shutdown has succeeded and no peer that has connected may still use it:
+ * deregistration revokes nothing. After KVFFI_ERR_LEFT_UNSETTLED it must stay mapped for ever.
+ *
+ * plan: not needed any more after the call.
+ *
+ * KVFFI_ERR_WRONG_ORDER if memory is registered already. KVFFI_ERR_NO_DEVICE, KVFFI_ERR_OUT_OF_RANGE,
+ * KVFFI_ERR_TRANSPORT; nothing is registered then. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_register(const kvffi_agent *agent,
+                                  const kvffi_local_plan *plan,
+                                  kvffi_error **out_error);
+
+/**
+ * Deregisters all memory. Peers that have connected can still reach it until they are told: NIXL revokes nothing.
+ *
+ * KVFFI_ERR_IN_USE while a transfer has not settled. KVFFI_ERR_WRONG_ORDER if nothing is registered. Threads: any
+ * number at once.
+ */
+kvffi_status kvffi_agent_deregister(const kvffi_agent *agent, kvffi_error **out_error);
+
+/**
+ * Writes the blob that peers connect to: who this is, its layout and how to reach its memory. Send it to them over a
+ * channel of the engine's own. Whoever has it can read and write the registered memory.
+ *
+ * out_blob: the blob, to be freed with kvffi_bytes_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_WRONG_ORDER if no memory is registered. KVFFI_ERR_TRANSPORT, KVFFI_ERR_BLOB. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_export(const kvffi_agent *agent,
+                                kvffi_bytes **out_blob,
+                                kvffi_error **out_error);
+
+/**
+ * Ends an agent: nothing more is posted, what is in progress may settle for timeout_ms, then memory is deregistered.
+ * Blocks for that long at most. Later calls on the agent get KVFFI_ERR_SHUT_DOWN.
+ *
+ * KVFFI_ERR_LEFT_UNSETTLED if transfers have not settled: then the agent has ended too, but its memory stays registered
+ * and must stay mapped, and unused, for the rest of the process. KVFFI_ERR_IN_USE if another call or an exchange uses
+ * the agent; nothing has happened then. Threads: any number at once; of several calls one ends it.
+ */
+kvffi_status kvffi_agent_shutdown(const kvffi_agent *agent, uint64_t timeout_ms, kvffi_error **out_error);
+
+/**
+ * Frees an agent. NULL does nothing. One that was not shut down is: what is in progress may settle for a second. An
+ * exchange keeps it alive until the exchange is freed.
+ *
+ * Threads: no other call may use this agent, then or later.
+ */
+void kvffi_agent_free(kvffi_agent *agent);
+
+
+/* ---- Peers: who an agent has connected --------------------------------------------------------------------------- */
+
+/** Where a peer is: it did not say. */
+#define KVFFI_LOCALITY_UNKNOWN 0
+/** Where a peer is: on this host, and the kernel copies. */
+#define KVFFI_LOCALITY_SAME_HOST 1
+/** Where a peer is: on this host, and something keeps the kernel from copying: expect TCP, several times slower. */
+#define KVFFI_LOCALITY_SAME_HOST_APART 2
+/** Where a peer is: on another host. */
+#define KVFFI_LOCALITY_OTHER_HOST 3
+/** What keeps the kernel from copying: different users. */
+#define KVFFI_BARRIER_USER 1
+/** What keeps the kernel from copying: different PID namespaces. */
+#define KVFFI_BARRIER_PID_NAMESPACE 2
+/** What keeps the kernel from copying: different IPC namespaces. */
+#define KVFFI_BARRIER_IPC_NAMESPACE 4
+/** What keeps the kernel from copying: different UTS namespaces. */
+#define KVFFI_BARRIER_UTS_NAMESPACE 8
+
+/**
+ * A peer that an agent has connected: plan against its layout, then start transfers with it. A newer connection to the
+ * same peer replaces this one, and transfers with the old one are refused.
+ *
+ * Freed with kvffi_peer_free, at any time: that lets nothing go, see kvffi_agent_disconnect.
+ */
+typedef struct kvffi_peer kvffi_peer;
+
+/** Who a peer is and how it fares. Starts as KVFFI_PEER_INFO_INIT. */
+typedef struct kvffi_peer_info {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** The peer's name; valid until the peer is freed. */
+    const char *name;
+    /** Random number of the peer's agent: another one under the same name is another process. */
+    uint64_t incarnation;
+    /** Counts the peer's registrations. */
+    uint64_t generation;
+    /** Transfers with the peer that have not settled. */
+    uint64_t unsettled;
+    /** KVFFI_LOCALITY_...: where the peer is, as it says. */
+    int32_t locality;
+    /** Any of KVFFI_BARRIER_..., or'ed, with KVFFI_LOCALITY_SAME_HOST_APART. */
+    uint32_t barriers;
+    /**
+     * 1 if it is certain that the peer's process is gone. Seen by itself only for processes of this host and PID
+     * namespace; elsewhere see kvffi_peer_declare_gone.
+     */
+    int32_t is_gone;
+    /** 0. */
+    uint32_t reserved;
+} kvffi_peer_info;
+#define KVFFI_PEER_INFO_INIT { sizeof(kvffi_peer_info), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a restarted
+ * peer, replaces it. Some milliseconds.
+ *
+ * blob, blob_len: what kvffi_agent_export gave the peer.
+ * out_peer: the peer, to be freed with kvffi_peer_free; NULL if the call fails, and then nothing has changed.
+ *
+ * KVFFI_ERR_BLOB for what is no blob of this version, and for the agent's own. KVFFI_ERR_PAIR_REFUSED if the peer serves
+ * another model. KVFFI_ERR_STALE_BLOB. KVFFI_ERR_OUT_OF_RANGE if its layout and its memory contradict each other.
+ * KVFFI_ERR_WRONG_ORDER if no memory is registered. KVFFI_ERR_TRANSPORT. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_connect(const kvffi_agent *agent,
+                                 const uint8_t *blob,
+                                 size_t blob_len,
+                                 kvffi_peer **out_peer,
+                                 kvffi_error **out_error);
+
+/**
+ * Opens the way to a peer anew, for example after a network failure: an error of a transfer may have closed it for
+ * good, though the peer lives. Transfers in progress with it fail, unsettled.
+ *
+ * KVFFI_ERR_PEER_GONE if it is not connected. KVFFI_ERR_TRANSPORT, and then transfers with it fail. Threads: any number
+ * at once.
+ */
+kvffi_status kvffi_agent_reconnect(const kvffi_agent *agent,
+                                   const kvffi_peer *peer,
+                                   kvffi_error **out_error);
+
+/**
+ * Lets a peer go. The handle stays, and is still to be freed.
+ *
+ * KVFFI_ERR_IN_USE while a transfer with it has not settled. KVFFI_ERR_PEER_GONE if it is not connected. Threads: any
+ * number at once.
+ */
+kvffi_status kvffi_agent_disconnect(const kvffi_agent *agent,
+                                    const kvffi_peer *peer,
+                                    kvffi_error **out_error);
+
+/**
+ * Says who a peer is and how it fares.
+ *
+ * out_info: starts as KVFFI_PEER_INFO_INIT. Left alone if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_peer_get_info(const kvffi_peer *peer,
+                                 kvffi_peer_info *out_info,
+                                 kvffi_error **out_error);
+
+/**
+ * Hands out what caches a peer has, to plan against.
+ *
+ * out_spec: the spec, to be freed with kvffi_spec_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_peer_get_layout(const kvffi_peer *peer,
+                                   kvffi_spec **out_spec,
+                                   kvffi_error **out_error);
+
+/**
+ * Takes the caller's word that a peer's process has ended (its host lost its power, an orchestrator has seen its exit),
+ * so that failed transfers with it settle. While the process lives it may write what it was asked to, into memory that
+ * is then used for something else.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_peer_declare_gone(const kvffi_peer *peer, kvffi_error **out_error);
+
+/**
+ * Frees a peer's handle. NULL does nothing. The peer stays connected.
+ *
+ * Threads: no other call may use this handle, then or later.
+ */
+void kvffi_peer_free(kvffi_peer *peer);
+
+
+/* ---- Notifications: short messages between agents ---------------------------------------------------------------- */
+
+/** Longest notification in bytes. */
+#define KVFFI_MAX_NOTIFICATION_BYTES 8192
+
+/**
+ * Notifications that were taken from an agent. Immutable.
+ *
+ * Freed with kvffi_notifications_free.
+ */
+typedef struct kvffi_notifications kvffi_notifications;
+
+/** A notification that has arrived. Its pointers are valid until the kvffi_notifications is freed. Frozen: never grows. */
+typedef struct kvffi_notification {
+    /** Name of the sending agent. Not authenticated: whoever can reach the agent can claim a name. */
+    const char *sender;
+    /** Incarnation of the sending agent. */
+    uint64_t incarnation;
+    /** 1 if the sender is an agent of this library and incarnation is its; otherwise 0. */
+    int32_t has_incarnation;
+    /** 0. */
+    uint32_t reserved;
+    /** The bytes that were sent; NULL if there are none. */
+    const uint8_t *message;
+    /** Number of bytes. */
+    size_t message_len;
+} kvffi_notification;
+
+/**
+ * Sends a short message to a peer. Messages to one peer arrive in order; there is no confirmation, and no error is no
+ * proof of delivery. May wait for one request that is being posted.
+ *
+ * message, message_len: the bytes, at most KVFFI_MAX_NOTIFICATION_BYTES; may be (NULL, 0).
+ *
+ * KVFFI_ERR_INVALID_ARGUMENT for a message that is too long. KVFFI_ERR_PEER_GONE if the peer is not connected.
+ * KVFFI_ERR_TRANSPORT, for example if the peer is known to be gone. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_notify(const kvffi_agent *agent,
+                                const kvffi_peer *peer,
+                                const uint8_t *message,
+                                size_t message_len,
+                                kvffi_error **out_error);
+
+/**
+ * Takes all notifications that have arrived. Those of one sender are in order. An agent with an exchange leaves them to
+ * its exchange.
+ *
+ * out_notifications: what has arrived, to be freed with kvffi_notifications_free; NULL if there is nothing or the call
+ * fails.
+ *
+ * KVFFI_ERR_TRANSPORT. Threads: any number at once; each notification is taken once.
+ */
+kvffi_status kvffi_agent_take_notifications(const kvffi_agent *agent,
+                                            kvffi_notifications **out_notifications,
+                                            kvffi_error **out_error);
+
+/**
+ * Number of notifications; 0 if notifications is NULL or no kvffi_notifications.
+ *
+ * Threads: any number at once.
+ */
+size_t kvffi_notifications_len(const kvffi_notifications *notifications);
+
+/**
+ * Copies the notifications into the caller's array, in the order in which they were taken.
+ *
+ * array, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of notifications; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_notifications_get(const kvffi_notifications *notifications,
+                                     kvffi_notification *array,
+                                     size_t capacity,
+                                     size_t *out_len,
+                                     kvffi_error **out_error);
+
+/**
+ * Frees notifications. NULL does nothing.
+ *
+ * Threads: no other call may use these notifications, then or later.
+ */
+void kvffi_notifications_free(kvffi_notifications *notifications);
+
+
+/* ---- Transfers: bytes that move ---------------------------------------------------------------------------------- */
+
+/** As a timeout: waits for ever. */
+#define KVFFI_FOREVER UINT64_MAX
+
+/**
+ * Bytes that move between this agent and a peer. Its blocks are in use until it has settled, whether the handle lives
+ * or not.
+ *
+ * Freed with kvffi_transfer_free, at any time: one that is in progress is cancelled by that.
+ */
+typedef struct kvffi_transfer kvffi_transfer;
+
+/** What a transfer does besides moving bytes. Starts as KVFFI_TRANSFER_OPTIONS_INIT; 0 is the default of every field. */
+typedef struct kvffi_transfer_options {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Sent to the peer after the last byte is in place, and never if the transfer fails. NULL for nothing. */
+    const uint8_t *notify;
+    /** Number of bytes, at most KVFFI_MAX_NOTIFICATION_BYTES; 0 with a notify that is not NULL sends an empty message. */
+    size_t notify_len;
+    /**
+     * Milliseconds from the start after which the transfer has failed; what was posted by then still owns its blocks
+     * until it settles. 0 for none: NIXL has no timeout of its own.
+     */
+    uint64_t deadline_ms;
+    /** The engine's name of what the blocks belong to, for logs and quarantine; ends with a NUL. NULL for none. */
+    const char *request;
+    /** How many of the bytes are padding, for statistics. kvffi_agent_start_answer knows it. */
+    uint64_t padding_bytes;
+    /** How the transfer is cut; NULL for the agent's limits. */
+    const kvffi_limits *limits;
+} kvffi_transfer_options;
+#define KVFFI_TRANSFER_OPTIONS_INIT { sizeof(kvffi_transfer_options), 0, 0, 0, 0, 0, 0 }
+
+/** What a transfer has cost so far. Starts as KVFFI_TRANSFER_STATS_INIT. */
+typedef struct kvffi_transfer_stats {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Number of the transfer at its agent, as in logs and in quarantine. */
+    uint64_t id;
+    /** Bytes to move. */
+    uint64_t bytes;
+    /** How many of them are padding. */
+    uint64_t padding_bytes;
+    /** Descriptors, before they were cut. */
+    uint64_t descriptors;
+    /** Requests posted. */
+    uint64_t requests;
+    /** Time spent preparing requests, in microseconds. */
+    uint64_t prepare_us;
+    /** Time spent inside posts, in microseconds. */
+    uint64_t post_us;
+    /** From the start to the outcome, in microseconds; 0 while there is none. */
+    uint64_t elapsed_us;
+    /**
+     * The status that stands for the cause of a failure, such as KVFFI_ERR_DEADLINE, KVFFI_ERR_CANCELLED,
+     * KVFFI_ERR_SHUT_DOWN or KVFFI_ERR_TRANSPORT; KVFFI_OK if it has not failed.
+     */
+    kvffi_status cause;
+    /** 1 if nothing can land any more, so that the blocks may be used again; otherwise 0. */
+    int32_t is_settled;
+} kvffi_transfer_stats;
+#define KVFFI_TRANSFER_STATS_INIT { sizeof(kvffi_transfer_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Starts to move bytes: from the peer for KVFFI_OP_READ, to it for KVFFI_OP_WRITE. Checks every descriptor and queues;
+ * nothing blocks. An empty list is done at once, and notifies.
+ *
+ * descriptors, num_descriptors: what kvffi_answer_get_descriptors gave for a plan with this peer's layout; may be
+ * (NULL, 0). kvffi_agent_start_answer saves the copy.
+ * options: NULL for the defaults.
+ * out_transfer: the transfer, to be freed with kvffi_transfer_free; NULL if the call fails, and then nothing moves.
+ *
+ * KVFFI_ERR_OUT_OF_RANGE names the descriptor that lies outside registered memory. KVFFI_ERR_WOULD_BLOCK if too much is
+ * in flight: try again later. KVFFI_ERR_PEER_GONE, KVFFI_ERR_WRONG_ORDER, KVFFI_ERR_SHUT_DOWN. Threads: any number at
+ * once.
+ */
+kvffi_status kvffi_agent_start(const kvffi_agent *agent,
+                               const kvffi_peer *peer,
+                               int32_t op,
+                               const kvffi_descriptor *descriptors,
+                               size_t num_descriptors,
+                               const kvffi_transfer_options *options,
+                               kvffi_transfer **out_transfer,
+                               kvffi_error **out_error);
+
+/**
+ * Starts to move what an answer says, in the direction of its request. Otherwise as kvffi_agent_start, without a copy of
+ * the descriptors, and with the answer's padding for statistics.
+ *
+ * answer: an answer of a plan with this peer's layout. It may be used for something else after the call.
+ *
+ * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none. Errors as for kvffi_agent_start. Threads: any number at once on
+ * one agent and peer; one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_agent_start_answer(const kvffi_agent *agent,
+                                      const kvffi_peer *peer,
+                                      const kvffi_answer *answer,
+                                      const kvffi_transfer_options *options,
+                                      kvffi_transfer **out_transfer,
+                                      kvffi_error **out_error);
+
+/**
+ * Says where a transfer stands; nothing blocks.
+ *
+ * KVFFI_OK: every byte is in place and the notification has been sent. KVFFI_IN_PROGRESS. KVFFI_ERR_TRANSFER_UNSETTLED:
+ * it failed, and bytes may still land. KVFFI_ERR_TRANSFER_FAILED: it failed, and nothing can land any more. A transfer
+ * that failed unsettled says so until it settles, which may be never, for example with a peer that has stopped.
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_transfer_poll(const kvffi_transfer *transfer, kvffi_error **out_error);
+
+/**
+ * Waits until a transfer is done or has failed, at most for timeout_ms, and says where it stands as kvffi_transfer_poll
+ * does.
+ *
+ * timeout_ms: milliseconds; KVFFI_FOREVER waits for ever.
+ *
+ * KVFFI_IN_PROGRESS if time ran out; the transfer goes on. Threads: any number at once.
+ */
+kvffi_status kvffi_transfer_wait(const kvffi_transfer *transfer,
+                                 uint64_t timeout_ms,
+                                 kvffi_error **out_error);
+
+/**
+ * Waits until nothing of a transfer can land any more, at most for timeout_ms, and says where it stands as
+ * kvffi_transfer_poll does.
+ *
+ * timeout_ms: milliseconds; KVFFI_FOREVER waits for ever.
+ *
+ * KVFFI_IN_PROGRESS or KVFFI_ERR_TRANSFER_UNSETTLED if time ran out. Threads: any number at once.
+ */
+kvffi_status kvffi_transfer_wait_settled(const kvffi_transfer *transfer,
+                                         uint64_t timeout_ms,
+                                         kvffi_error **out_error);
+
+/**
+ * Says that the bytes are no longer wanted. What was not posted is not posted; what was posted still settles. No effect
+ * on a transfer that is done or has failed.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_transfer_cancel(const kvffi_transfer *transfer, kvffi_error **out_error);
+
+/**
+ * Says what a transfer has cost so far.
+ *
+ * out_stats: starts as KVFFI_TRANSFER_STATS_INIT. Left alone if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_transfer_get_stats(const kvffi_transfer *transfer,
+                                      kvffi_transfer_stats *out_stats,
+                                      kvffi_error **out_error);
+
+/**
+ * Frees a transfer's handle. NULL does nothing. A transfer that is in progress is cancelled; until it has settled the
+ * agent counts it, and its blocks must not be used again: see kvffi_agent_info and kvffi_agent_get_quarantine.
+ *
+ * Threads: no other call may use this transfer, then or later.
+ */
+void kvffi_transfer_free(kvffi_transfer *transfer);
+
+
+/* ---- A file descriptor to wait on -------------------------------------------------------------------------------- */
+
+/**
+ * Hands out a file descriptor for poll, epoll or an event loop. It is readable when a transfer has ended or settled, when
+ * a notification has arrived, when an exchange of this agent has something to do, and when the agent has ended; and once
+ * right after this call. Then call kvffi_agent_clear_fd and look at everything; kvffi_exchange_poll does both for what
+ * is the exchange's. Only wait for it to be readable: do not read, write or close it.
+ *
+ * NIXL has to be asked for notifications: from the first call on the agent's own thread does that, and keeps them until
+ * they are taken. Without this call nothing is done.
+ *
+ * look_every_us: how often, in microseconds, of the latest call; 0 for 1000.
+ * out_fd: the descriptor, the same for every call. Valid until the agent has been shut down or freed. Left alone if the
+ * call fails.
+ *
+ * KVFFI_ERR_SYSTEM. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_get_fd(const kvffi_agent *agent,
+                                uint64_t look_every_us,
+                                int32_t *out_fd,
+                                kvffi_error **out_error);
+
+/**
+ * Makes the agent's descriptor unreadable until something happens again. Look at transfers and notifications after this
+ * call, not before it: then nothing is missed.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_agent_clear_fd(const kvffi_agent *agent, kvffi_error **out_error);
+
+/**
+ * Makes the agent's descriptor readable, for example to end another thread's wait. No effect before kvffi_agent_get_fd.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_agent_raise_fd(const kvffi_agent *agent, kvffi_error **out_error);
+
+
+/* ---- Quarantine: what may still land ----------------------------------------------------------------------------- */
+
+/**
+ * A list of transfers that have failed and not settled, as it was when it was asked for. Immutable.
+ *
+ * Freed with kvffi_quarantine_free.
+ */
+typedef struct kvffi_quarantine kvffi_quarantine;
+
+/**
+ * A transfer that has failed and not settled. Its pointers are valid until the kvffi_quarantine is freed. Frozen: never
+ * grows.
+ */
+typedef struct kvffi_quarantined {
+    /** Number of the transfer at its agent. */
+    uint64_t transfer;
+    /** The engine's request, as given with the transfer's options; NULL if none was. */
+    const char *request;
+    /** The peer's name. */
+    const char *peer;
+    /** The peer's incarnation. */
+    uint64_t incarnation;
+    /** Where bytes may land: here for KVFFI_OP_READ, at the peer for KVFFI_OP_WRITE. */
+    int32_t op;
+    /** The status that stands for the cause of the failure. */
+    kvffi_status cause;
+    /** The cause in full. */
+    const char *message;
+    /** How long it has been here, in microseconds. */
+    uint64_t age_us;
+    /** Bytes that may still land. */
+    uint64_t bytes;
+    /** Number of ranges, see kvffi_quarantine_get_ranges. */
+    uint64_t num_ranges;
+    /** Requests that NIXL says are in progress. */
+    uint64_t in_progress;
+    /** Requests that failed with no proof that they have settled. */
+    uint64_t unproven;
+} kvffi_quarantined;
+
+/** Bytes that may still be written, and read. Frozen: never grows. */
+typedef struct kvffi_quarantined_range {
+    /** Address at this agent. */
+    uint64_t local;
+    /** Address at the peer. */
+    uint64_t remote;
+    /** Length in bytes. */
+    uint64_t len;
+    /** KVFFI_MEM_DRAM or KVFFI_MEM_VRAM: memory at this agent. */
+    int32_t local_mem;
+    /** Index of the GPU at this agent. */
+    uint32_t local_device;
+    /** KVFFI_MEM_DRAM or KVFFI_MEM_VRAM: memory at the peer. */
+    int32_t remote_mem;
+    /** Index of the GPU at the peer. */
+    uint32_t remote_device;
+} kvffi_quarantined_range;
+
+/**
+ * Lists the agent's transfers that have failed and not settled. They leave when they settle, and only then may their
+ * blocks be used again.
+ *
+ * out_quarantine: the list, to be freed with kvffi_quarantine_free; NULL if it is empty or the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_agent_get_quarantine(const kvffi_agent *agent,
+                                        kvffi_quarantine **out_quarantine,
+                                        kvffi_error **out_error);
+
+/**
+ * Copies the list into the caller's array, by transfer.
+ *
+ * entries, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of entries; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_quarantine_get_entries(const kvffi_quarantine *quarantine,
+                                          kvffi_quarantined *entries,
+                                          size_t capacity,
+                                          size_t *out_len,
+                                          kvffi_error **out_error);
+
+/**
+ * Copies the ranges of one entry into the caller's array: what of the transfer may still land. The rest has settled.
+ *
+ * entry: index in the list.
+ * ranges, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of ranges; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_quarantine_get_ranges(const kvffi_quarantine *quarantine,
+                                         size_t entry,
+                                         kvffi_quarantined_range *ranges,
+                                         size_t capacity,
+                                         size_t *out_len,
+                                         kvffi_error **out_error);
+
+/**
+ * Frees a list. NULL does nothing, and nothing leaves quarantine by it.
+ *
+ * Threads: no other call may use this list, then or later.
+ */
+void kvffi_quarantine_free(kvffi_quarantine *quarantine);
+
+
+/* ---- Statistics of an agent -------------------------------------------------------------------------------------- */
+
+/** A histogram: time inside each post. */
+#define KVFFI_HISTOGRAM_POST 0
+/** A histogram: from start to outcome, of transfers that are done. */
+#define KVFFI_HISTOGRAM_TRANSFER 1
+
+/**
+ * What an agent has done since it was made, and what it is doing. Starts as KVFFI_AGENT_STATS_INIT.
+ *
+ * Counts go up only; the fields from in_flight_transfers on are of now, and go up and down.
+ */
+typedef struct kvffi_agent_stats {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Transfers started. */
+    uint64_t transfers_started;
+    /** Transfers done: every byte in place, notification sent. */
+    uint64_t transfers_done;
+    /** Transfers failed: the deadline passed. */
+    uint64_t failed_deadline;
+    /** Transfers failed: cancelled, or freed while in progress. */
+    uint64_t failed_cancelled;
+    /** Transfers failed: the agent was shut down. */
+    uint64_t failed_shut_down;
+    /** Transfers failed: the transport refused or lost a request. */
+    uint64_t failed_transport;
+    /** Transfers failed: all bytes are in place, but the notification could not be sent. */
+    uint64_t failed_notification;
+    /** Transfers refused with KVFFI_ERR_WOULD_BLOCK. */
+    uint64_t transfers_refused;
+    /** Bytes of transfers that are done. */
+    uint64_t bytes;
+    /** Bytes of those that were padding, as the caller said. */
+    uint64_t padding_bytes;
+    /** Descriptors of transfers that are done, before they were cut. */
+    uint64_t descriptors;
+    /** Requests posted. */
+    uint64_t requests;
+    /** Time inside posts, in microseconds. */
+    uint64_t post_us;
+    /** From start to outcome, of transfers that are done, in microseconds. */
+    uint64_t transfer_us;
+    /** Notifications sent, those of transfers included. */
+    uint64_t notifications_sent;
+    /** Notifications that could not be sent. */
+    uint64_t notifications_failed;
+    /** Notifications that arrived and were taken. */
+    uint64_t notifications_received;
+    /** Notifications that arrived and were dropped: too long. */
+    uint64_t notifications_dropped;
+    /** Transfers that failed unsettled and later settled. */
+    uint64_t quarantine_left;
+    /** Now: transfers without an outcome. */
+    uint64_t in_flight_transfers;
+    /** Now: bytes of transfers that have not settled. */
+    uint64_t in_flight_bytes;
+    /** Now: descriptors likewise. */
+    uint64_t in_flight_descriptors;
+    /** Now: transfers that have not settled, failed or not. */
+    uint64_t unsettled;
+    /** Now: transfers that have failed and not settled, see kvffi_agent_get_quarantine. */
+    uint64_t quarantined;
+    /** Now: bytes that may still land for those. */
+    uint64_t quarantined_bytes;
+} kvffi_agent_stats;
+#define KVFFI_AGENT_STATS_INIT { sizeof(kvffi_agent_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Durations of one size. Frozen: never grows. */
+typedef struct kvffi_bucket {
+    /** Longest duration that counts here, in seconds; the bucket before has the shorter ones. Infinity for the last. */
+    double upper_seconds;
+    /** Number of durations. Not cumulative. */
+    uint64_t count;
+} kvffi_bucket;
+
+/**
+ * Takes a snapshot of what an agent has done and is doing.
+ *
+ * out_stats: starts as KVFFI_AGENT_STATS_INIT. Left alone if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_agent_get_stats(const kvffi_agent *agent,
+                                   kvffi_agent_stats *out_stats,
+                                   kvffi_error **out_error);
+
+/**
+ * Copies a histogram of an agent into the caller's array, by duration.
+ *
+ * histogram: KVFFI_HISTOGRAM_POST or KVFFI_HISTOGRAM_TRANSFER.
+ * buckets, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of buckets; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_get_histogram(const kvffi_agent *agent,
+                                       int32_t histogram,
+                                       kvffi_bucket *buckets,
+                                       size_t capacity,
+                                       size_t *out_len,
+                                       kvffi_error **out_error);
 
 #ifdef __cplusplus
 }

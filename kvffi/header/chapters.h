@@ -1,17 +1,19 @@
 /*
- * kvffi: describe an inference worker's KV caches and plan transfers between two workers.
+ * kvffi: describe an inference worker's KV caches, plan transfers between two workers, and move the bytes over NIXL.
  *
  * An engine says where its caches lie (a spec), learns its peer's spec, makes a plan for the pair, and asks the plan which
- * bytes to move for a list of blocks. This part of the library moves nothing and knows no network: it answers with
- * descriptors, and the engine moves them with a transport of its own.
+ * bytes to move for a list of blocks. The answer is a list of descriptors. An agent moves them; or the engine does, with a
+ * transport of its own: plans need no agent.
  *
  *     a spec     four ways in: kvffi_tensors (the engine has tensors), kvffi_arrangement (it asks where to put them),
  *                kvffi_spec_builder (it knows every offset), kvffi_spec_from_json
  *     a plan     kvffi_pair_new from two specs; kvffi_pair_explain says what a block costs, and why
  *     an answer  kvffi_pair_answer for lists of blocks, then kvffi_answer_get_descriptors
+ *     an agent   kvffi_agent_new, _register the memory, _export a blob that peers _connect to
+ *     a transfer kvffi_agent_start_answer, then kvffi_transfer_poll or _wait
  *
- * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair. All sizes,
- * offsets and addresses are bytes.
+ * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair, 03_transfer.c
+ * moves blocks between two processes. All sizes, offsets and addresses are bytes.
  *
  * This file is written by a tool from the sources of kvffi. Do not edit it.
  *
@@ -49,12 +51,29 @@
  * becomes KVFFI_ERR_PANIC.
  *
  *
+ * BLOCKS AND TRANSFERS
+ *
+ * Failed and settled are two things. A transfer that has failed may have requests under it that still write: nothing takes
+ * back what NIXL was asked to do. So a transfer is KVFFI_IN_PROGRESS, then KVFFI_OK, or KVFFI_ERR_TRANSFER_UNSETTLED and,
+ * once nothing can land any more, KVFFI_ERR_TRANSFER_FAILED. That last step may never come, for example with a peer that
+ * has stopped and not ended. Blocks may be used again only when the transfer is KVFFI_OK or KVFFI_ERR_TRANSFER_FAILED,
+ * whether its handle was freed or not; kvffi_agent_info counts those that are not, and kvffi_agent_get_quarantine lists
+ * the ranges that may still be written.
+ *
+ * Memory that is registered stays mapped until it is deregistered, and as long as a peer that has connected may use it.
+ *
+ *
  * THREADS
  *
- * The library has no threads of its own and never calls into the caller. Any function may be called from any thread.
- * What may happen at the same time is said at each declaration. In short: specs, plans and errors are immutable, and any
- * number of threads may use one; an answer and a builder take one call at a time, and a second call that comes too early
+ * The library never calls into the caller. Plans have no threads behind them. An agent has one that posts, and NIXL has
+ * its own. Any function may be called from any thread. What may happen at the same time is said at each declaration. In
+ * short: specs, plans, lists, bytes and errors are immutable, and any number of threads may use one; agents, peers and
+ * transfers lock what they must; an answer and a builder take one call at a time, and a second call that comes too early
  * gets KVFFI_ERR_BUSY and changes nothing. Freeing an object while another call uses it is forbidden and not noticed.
+ *
+ * kvffi_agent_new, _connect, _export, _register, _shutdown and kvffi_transfer_wait may block, the latter two as long as
+ * they are told to; the others at most while one request of a transfer is posted, see kvffi_limits. To wait for whatever
+ * comes first, or in an event loop, there is a file descriptor: kvffi_agent_get_fd.
  *
  *
  * VERSIONS
@@ -75,7 +94,12 @@
  *
  * FORK
  *
- * What this part of the library makes is plain memory, without threads, file descriptors or memory that is shared
- * between processes. A child may use the objects that it inherits, and frees its copies, provided that no other thread
- * of the parent was inside a call at the moment of the fork; if one was, the child may only exec.
+ * Specs, plans, answers and what is made from them are plain memory, without threads, file descriptors or memory that is
+ * shared between processes. A child may use those that it inherits, and frees its copies, provided that no other thread of
+ * the parent was inside a call at the moment of the fork; if one was, the child may only exec.
+ *
+ * Agents, peers, transfers and loopbacks are the process's that made them. In a child every call on an inherited one
+ * gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the handlers of
+ * pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made an agent on
+ * NIXL, its children must exec before they make one of their own.
  */

@@ -14,6 +14,15 @@ macro_rules! ffi_body {
     };
 }
 
+/// The body of a function that may also return a success that is not [`KVFFI_OK`].
+macro_rules! ffi_progress {
+    ($out_error:ident, $body:block) => {
+        crate::boundary::progress($out_error, || -> Result<crate::status::kvffi_status, crate::failure::Failure> {
+            $body
+        })
+    };
+}
+
 /// The body of a function that cannot fail; `fallback` is what it returns if it panics after all.
 macro_rules! ffi_value {
     ($fallback:expr, $body:block) => {
@@ -21,10 +30,18 @@ macro_rules! ffi_value {
     };
 }
 
-pub(crate) use {ffi_body, ffi_value};
+pub(crate) use {ffi_body, ffi_progress, ffi_value};
 
 /// Runs a body and turns what it returns, or its panic, into a status and an error object.
 pub(crate) fn status(out_error: *mut *mut kvffi_error, body: impl FnOnce() -> Result<(), Failure>) -> kvffi_status {
+    progress(out_error, || body().map(|()| KVFFI_OK))
+}
+
+/// As [`status`], for a body that says which success it is.
+pub(crate) fn progress(
+    out_error: *mut *mut kvffi_error,
+    body: impl FnOnce() -> Result<kvffi_status, Failure>,
+) -> kvffi_status {
     let writable = !out_error.is_null() && out_error.is_aligned();
     if writable {
         // SAFETY: by contract a non-NULL `out_error` points to writable space for a pointer; it is aligned.
@@ -32,7 +49,7 @@ pub(crate) fn status(out_error: *mut *mut kvffi_error, body: impl FnOnce() -> Re
     }
     // The objects behind a handle are immutable or behind a lock that notices panics.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return KVFFI_OK,
+        Ok(Ok(status)) => return status,
         Ok(Err(failure)) => failure,
         Err(payload) => {
             let text = panic_text(payload);

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::failure::Failure;
-use crate::status::{KVFFI_ERR_BUSY, KVFFI_ERR_PANIC, KVFFI_ERR_WRONG_HANDLE};
+use crate::fork;
+use crate::status::{KVFFI_ERR_BUSY, KVFFI_ERR_FORKED, KVFFI_ERR_PANIC, KVFFI_ERR_WRONG_HANDLE};
 
 /// Ties an opaque C type to the one Rust type behind it.
 pub(crate) trait Class: Sized {
@@ -16,6 +17,8 @@ pub(crate) trait Class: Sized {
     type Inner: Send + Sync;
     /// The kind.
     const KIND: Kind;
+    /// Whether a child that was forked may use what it inherits: not what has threads or descriptors behind it.
+    const SURVIVES_FORK: bool = true;
 }
 
 /// A kind of handle: its tag word and its name in C.
@@ -40,7 +43,14 @@ impl Kind {
     pub(crate) const PAGE: Self = Self::new(b"kvffiPAG", "kvffi_page");
     pub(crate) const ARRANGEMENT: Self = Self::new(b"kvffiARR", "kvffi_arrangement");
     pub(crate) const TENSORS: Self = Self::new(b"kvffiTEN", "kvffi_tensors");
-    const ALL: [Self; 10] = [
+    pub(crate) const BYTES: Self = Self::new(b"kvffiBYT", "kvffi_bytes");
+    pub(crate) const LOOPBACK: Self = Self::new(b"kvffiLOO", "kvffi_loopback");
+    pub(crate) const AGENT: Self = Self::new(b"kvffiAGT", "kvffi_agent");
+    pub(crate) const PEER: Self = Self::new(b"kvffiPEE", "kvffi_peer");
+    pub(crate) const NOTIFICATIONS: Self = Self::new(b"kvffiNOT", "kvffi_notifications");
+    pub(crate) const QUARANTINE: Self = Self::new(b"kvffiQUA", "kvffi_quarantine");
+    pub(crate) const TRANSFER: Self = Self::new(b"kvffiTRA", "kvffi_transfer");
+    const ALL: [Self; 17] = [
         Self::ERROR,
         Self::TEXT,
         Self::SPEC,
@@ -51,6 +61,13 @@ impl Kind {
         Self::LOCAL_PLAN,
         Self::PAIR,
         Self::ANSWER,
+        Self::BYTES,
+        Self::LOOPBACK,
+        Self::AGENT,
+        Self::PEER,
+        Self::NOTIFICATIONS,
+        Self::QUARANTINE,
+        Self::TRANSFER,
     ];
 }
 
@@ -61,12 +78,20 @@ const FREED: u64 = u64::from_le_bytes(*b"kvffi---");
 #[repr(C, align(16))]
 struct Tagged<T> {
     tag: AtomicU64,
+    /// Which process made it: [`fork::generation`].
+    process: u64,
     inner: T,
 }
 
 /// Hands an object out to C.
 pub(crate) fn into_handle<C: Class>(inner: C::Inner) -> *mut C {
-    Box::into_raw(Box::new(Tagged { tag: AtomicU64::new(C::KIND.tag), inner })).cast()
+    let process = if C::SURVIVES_FORK { 0 } else { fork::generation() };
+    Box::into_raw(Box::new(Tagged { tag: AtomicU64::new(C::KIND.tag), process, inner })).cast()
+}
+
+/// Whether a live object came into this process by a fork that it does not survive.
+fn is_inherited<C: Class>(tagged: &Tagged<C::Inner>) -> bool {
+    !C::SURVIVES_FORK && tagged.process != fork::generation()
 }
 
 /// The object behind a handle, for as long as the call.
@@ -80,7 +105,15 @@ pub(crate) unsafe fn borrow<'a, C: Class>(handle: *const C, argument: &str) -> R
     unsafe { check(handle, argument)? };
     // SAFETY: the tag says that `into_handle::<C>` made this object; by contract nobody frees it meanwhile, and only
     // shared references to it exist.
-    Ok(unsafe { &(*tagged).inner })
+    let tagged = unsafe { &*tagged };
+    if is_inherited::<C>(tagged) {
+        let name = C::KIND.name;
+        return Err(Failure::new(
+            KVFFI_ERR_FORKED,
+            format!("{argument} is a {name} of the parent process; after a fork make new ones, or exec first"),
+        ));
+    }
+    Ok(&tagged.inner)
 }
 
 /// Takes an object back and drops it. NULL and what is not a handle of this kind are left alone.
@@ -95,9 +128,11 @@ pub(crate) unsafe fn free<C: Class>(handle: *mut C) {
         return;
     }
     // SAFETY: the tag says that this is a live object.
-    let tag = unsafe { &(*tagged).tag };
+    let (tag, inherited) = unsafe { (&(*tagged).tag, is_inherited::<C>(&*tagged)) };
     // Of two threads that free the same handle at once, which is forbidden, one wins.
-    if tag.compare_exchange(C::KIND.tag, FREED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+    let won = tag.compare_exchange(C::KIND.tag, FREED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    // The threads that an inherited object would wait for are not in this process.
+    if won && !inherited {
         // SAFETY: `into_handle::<C>` made it with `Box`, and the exchange lets it be taken back once.
         drop(unsafe { Box::from_raw(tagged) });
     }

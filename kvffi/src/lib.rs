@@ -1,7 +1,7 @@
-//! The C ABI of the planner: `include/kvffi.h` is generated from this crate.
+//! The C ABI: `include/kvffi.h` is generated from this crate.
 //!
-//! One file is one C "class". The crate adds no logic: whatever it answers, a Rust user gets from [`kvspec`] and
-//! [`kvplan`].
+//! One file is one C "class". The crate adds no logic: whatever it answers, a Rust user gets from [`kvspec`],
+//! [`kvplan`] and [`kvnixl`].
 //!
 //! | file | what C sees |
 //! |---|---|
@@ -20,9 +20,20 @@
 //! | `pair` | `kvffi_pair`: a plan between two workers |
 //! | `request` | `kvffi_request`, `kvffi_block_list`: which blocks to move |
 //! | `answer` | `kvffi_answer`: descriptors and ranges to zero |
+//! | `bytes` | `kvffi_bytes`: bytes that the caller owns |
+//! | `limits` | `kvffi_limits`: how transfers are cut, how much may be in flight |
+//! | `loopback` | `kvffi_loopback`: agents of one process, for tests |
+//! | `agent` | `kvffi_agent`: one worker's end of all transfers |
+//! | `peer` | `kvffi_peer`: a peer that an agent has connected |
+//! | `notification` | `kvffi_notifications`: messages that have arrived |
+//! | `agent_fd` | a file descriptor to wait on |
+//! | `agent_stats` | `kvffi_agent_stats`: what an agent has done |
+//! | `quarantine` | `kvffi_quarantine`: what may still land |
+//! | `transfer` | `kvffi_transfer`: bytes that move |
 //!
 //! and what they share: `handle` (tagged opaque handles), `boundary` (panics stop here), `argument` (pointers from C
-//! become references or errors), `options` (structs that grow).
+//! become references or errors), `options` (structs that grow), `fork` (objects that are the parent's), `nixl_failure`
+//! (errors of [`kvnixl`]).
 //!
 //! # Safety
 //!
@@ -33,19 +44,30 @@
 #![allow(non_camel_case_types, reason = "the types carry the names that C sees")]
 #![allow(clippy::missing_safety_doc, reason = "the contract is the crate's Safety section and the header's chapters")]
 
+mod agent;
+mod agent_fd;
+mod agent_stats;
 mod answer;
 mod argument;
 mod arrangement;
 mod boundary;
+mod bytes;
 mod error;
 mod failure;
+mod fork;
 mod handle;
+mod limits;
 mod local_plan;
+mod loopback;
+mod nixl_failure;
+mod notification;
 mod options;
 mod page;
 mod page_attention;
 mod page_state;
 mod pair;
+mod peer;
+mod quarantine;
 mod request;
 mod share;
 mod spec;
@@ -53,17 +75,27 @@ mod spec_builder;
 mod status;
 mod tensors;
 mod text;
+mod transfer;
 mod version;
 mod worker;
 
+pub use agent::*;
+pub use agent_fd::*;
+pub use agent_stats::*;
 pub use answer::*;
 pub use arrangement::*;
+pub use bytes::*;
 pub use error::*;
+pub use limits::*;
 pub use local_plan::*;
+pub use loopback::*;
+pub use notification::*;
 pub use page::*;
 pub use page_attention::*;
 pub use page_state::*;
 pub use pair::*;
+pub use peer::*;
+pub use quarantine::*;
 pub use request::*;
 pub use share::*;
 pub use spec::*;
@@ -71,6 +103,7 @@ pub use spec_builder::*;
 pub use status::*;
 pub use tensors::*;
 pub use text::*;
+pub use transfer::*;
 pub use version::*;
 pub use worker::*;
 

@@ -83,7 +83,7 @@ pub struct kvffi_member {
 /// A plan, and the names of its members, by region, with a NUL at their ends.
 #[derive(Debug)]
 pub(crate) struct Local {
-    plan: LocalPlan,
+    pub(crate) plan: LocalPlan,
     names: Vec<Vec<(CString, CString)>>,
 }
 

@@ -1,5 +1,6 @@
 //! Structs that grow: `size_t struct_size` first, new fields at the end, zero means default.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use crate::argument::check_aligned;
@@ -35,13 +36,7 @@ pub(crate) unsafe fn read<T: Grows>(pointer: *const T, argument: &str) -> Result
     check_aligned(pointer, argument)?;
     let words: *const usize = pointer.cast();
     // SAFETY: not NULL and aligned as just checked; the first field is a `usize` by the contract of `Grows`.
-    let size = unsafe { words.read() };
-    if size < WORD || !size.is_multiple_of(WORD) || size > MAX_SIZE {
-        return Err(Failure::new(
-            KVFFI_ERR_STRUCT_SIZE,
-            format!("{argument}: struct_size {size} is no size of {}; initialise it with its _INIT macro", T::NAME),
-        ));
-    }
+    let size = unsafe { struct_size::<T>(words, argument)? };
     let known = size.min(size_of::<T>());
     for word in known / WORD..size / WORD {
         // SAFETY: `word` lies inside the `size` bytes that are readable by contract.
@@ -65,6 +60,58 @@ pub(crate) unsafe fn read<T: Grows>(pointer: *const T, argument: &str) -> Result
         std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known);
         Ok(value.assume_init())
     }
+}
+
+/// A struct of the caller's that a call fills, as far as the caller's header knows it.
+#[derive(Debug)]
+pub(crate) struct OutStruct<'a, T> {
+    pointer: *mut T,
+    size: usize,
+    caller: PhantomData<&'a mut T>,
+}
+
+impl<T: Grows> OutStruct<'_, T> {
+    /// Fills the struct: `struct_size` stays, and fields that only a newer header has become 0.
+    pub(crate) fn set(&self, value: &T) {
+        let known = self.size.min(size_of::<T>());
+        let (from, to): (*const u8, *mut u8) = ((&raw const *value).cast(), self.pointer.cast());
+        // SAFETY: `size` bytes are writable by the contract of `out_struct`, and `WORD <= known <= size`; `value` has no
+        // padding by the contract of `Grows`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.add(WORD), to.add(WORD), known - WORD);
+            std::ptr::write_bytes(to.add(known), 0, self.size - known);
+        }
+    }
+}
+
+/// A struct that a call fills.
+///
+/// # Safety
+///
+/// `pointer` is NULL or points to an initialised `struct_size`, and is writable for as many bytes as that says.
+pub(crate) unsafe fn out_struct<'a, T: Grows>(pointer: *mut T, argument: &str) -> Result<OutStruct<'a, T>, Failure> {
+    if pointer.is_null() {
+        return Err(Failure::null(argument));
+    }
+    check_aligned(pointer, argument)?;
+    // SAFETY: not NULL and aligned as just checked; the first field is a `usize` by the contract of `Grows`.
+    let size = unsafe { struct_size::<T>(pointer.cast(), argument)? };
+    Ok(OutStruct { pointer, size, caller: PhantomData })
+}
+
+/// # Safety
+///
+/// `words` is readable for one word.
+unsafe fn struct_size<T: Grows>(words: *const usize, argument: &str) -> Result<usize, Failure> {
+    // SAFETY: by contract.
+    let size = unsafe { words.read() };
+    if size < WORD || !size.is_multiple_of(WORD) || size > MAX_SIZE {
+        return Err(Failure::new(
+            KVFFI_ERR_STRUCT_SIZE,
+            format!("{argument}: struct_size {size} is no size of {}; initialise it with its _INIT macro", T::NAME),
+        ));
+    }
+    Ok(size)
 }
 
 #[cfg(test)]
@@ -101,6 +148,21 @@ mod tests {
         let error = read_words(&[32, 5, 6, 7]).unwrap_err();
         assert_eq!(error.status, KVFFI_ERR_STRUCT_SIZE);
         assert!(error.message.contains("the field at byte 24 of sample is set"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_struct_is_filled_as_far_as_the_caller_knows_it() {
+        let value = Sample { struct_size: 0, a: 5, b: 6 };
+        for (size, expected) in [(8, [8, 9, 9, 9]), (16, [16, 5, 9, 9]), (24, [24, 5, 6, 9]), (32, [32, 5, 6, 0])] {
+            let mut words = [size, 9, 9, 9_u64];
+            // SAFETY: `words` has as many bytes as its first says.
+            unsafe { out_struct::<Sample>(words.as_mut_ptr().cast(), "out") }.unwrap().set(&value);
+            assert_eq!(words, expected);
+        }
+        let mut words = [7_u64, 9];
+        // SAFETY: as above.
+        let refused = unsafe { out_struct::<Sample>(words.as_mut_ptr().cast(), "out") };
+        assert_eq!(refused.unwrap_err().status, KVFFI_ERR_STRUCT_SIZE);
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub type kvffi_status = i32;
 
 /// Done.
 pub const KVFFI_OK: kvffi_status = 0;
-/// Not finished yet; ask again. No function of this version returns it.
+/// Not finished yet; ask again.
 pub const KVFFI_IN_PROGRESS: kvffi_status = 1;
 
 /// A defect of this library was caught. Please report the text. The objects of the call may be freed, and nothing else.
@@ -45,8 +45,44 @@ pub const KVFFI_ERR_REQUEST_REFUSED: kvffi_status = -14;
 pub const KVFFI_ERR_ROW_BROKEN: kvffi_status = -15;
 /// An answer does not bring exactly the bytes that its request needs: a defect of this library, please report it.
 pub const KVFFI_ERR_NOT_PROVEN: kvffi_status = -16;
+/// NIXL cannot be loaded, or another one is; the message lists the places looked at.
+pub const KVFFI_ERR_NO_LIBRARY: kvffi_status = -17;
+/// NIXL, or the loopback, failed or refused something.
+pub const KVFFI_ERR_TRANSPORT: kvffi_status = -18;
+/// The operating system failed: no thread, no random numbers, no file descriptor.
+pub const KVFFI_ERR_SYSTEM: kvffi_status = -19;
+/// Memory of a kind that cannot be used here: no GPU, no driver.
+pub const KVFFI_ERR_NO_DEVICE: kvffi_status = -20;
+/// A call came too early or too late: no memory is registered, or some is already.
+pub const KVFFI_ERR_WRONG_ORDER: kvffi_status = -21;
+/// Something is still in use: transfers have not settled, or an exchange needs the agent.
+pub const KVFFI_ERR_IN_USE: kvffi_status = -22;
+/// The agent has been shut down.
+pub const KVFFI_ERR_SHUT_DOWN: kvffi_status = -23;
+/// Bytes outside of registered memory, or memory ranges that overlap or contradict their spec.
+pub const KVFFI_ERR_OUT_OF_RANGE: kvffi_status = -24;
+/// The peer was replaced by a newer connection, disconnected, or is another agent's.
+pub const KVFFI_ERR_PEER_GONE: kvffi_status = -25;
+/// Bytes are not a peer's blob that this version can use.
+pub const KVFFI_ERR_BLOB: kvffi_status = -26;
+/// The peer's blob is older than what is known of it; fetch it again.
+pub const KVFFI_ERR_STALE_BLOB: kvffi_status = -27;
+/// As much is in flight as is allowed; try again when some of it has settled.
+pub const KVFFI_ERR_WOULD_BLOCK: kvffi_status = -28;
+/// A transfer failed and has settled: nothing can land any more, its blocks may be used again.
+pub const KVFFI_ERR_TRANSFER_FAILED: kvffi_status = -29;
+/// A transfer failed and has not settled: bytes may still land, its blocks must not be used again.
+pub const KVFFI_ERR_TRANSFER_UNSETTLED: kvffi_status = -30;
+/// An agent ended with transfers that have not settled: their memory must stay mapped, unused, for ever.
+pub const KVFFI_ERR_LEFT_UNSETTLED: kvffi_status = -31;
+/// The object was made before a fork, by the parent process.
+pub const KVFFI_ERR_FORKED: kvffi_status = -32;
+/// As the cause of a failure: time ran out.
+pub const KVFFI_ERR_DEADLINE: kvffi_status = -33;
+/// As the cause of a failure: it was cancelled.
+pub const KVFFI_ERR_CANCELLED: kvffi_status = -34;
 
-const NAMES: [(kvffi_status, &CStr); 18] = [
+const NAMES: [(kvffi_status, &CStr); 36] = [
     (KVFFI_OK, c"KVFFI_OK"),
     (KVFFI_IN_PROGRESS, c"KVFFI_IN_PROGRESS"),
     (KVFFI_ERR_PANIC, c"KVFFI_ERR_PANIC"),
@@ -65,6 +101,24 @@ const NAMES: [(kvffi_status, &CStr); 18] = [
     (KVFFI_ERR_REQUEST_REFUSED, c"KVFFI_ERR_REQUEST_REFUSED"),
     (KVFFI_ERR_ROW_BROKEN, c"KVFFI_ERR_ROW_BROKEN"),
     (KVFFI_ERR_NOT_PROVEN, c"KVFFI_ERR_NOT_PROVEN"),
+    (KVFFI_ERR_NO_LIBRARY, c"KVFFI_ERR_NO_LIBRARY"),
+    (KVFFI_ERR_TRANSPORT, c"KVFFI_ERR_TRANSPORT"),
+    (KVFFI_ERR_SYSTEM, c"KVFFI_ERR_SYSTEM"),
+    (KVFFI_ERR_NO_DEVICE, c"KVFFI_ERR_NO_DEVICE"),
+    (KVFFI_ERR_WRONG_ORDER, c"KVFFI_ERR_WRONG_ORDER"),
+    (KVFFI_ERR_IN_USE, c"KVFFI_ERR_IN_USE"),
+    (KVFFI_ERR_SHUT_DOWN, c"KVFFI_ERR_SHUT_DOWN"),
+    (KVFFI_ERR_OUT_OF_RANGE, c"KVFFI_ERR_OUT_OF_RANGE"),
+    (KVFFI_ERR_PEER_GONE, c"KVFFI_ERR_PEER_GONE"),
+    (KVFFI_ERR_BLOB, c"KVFFI_ERR_BLOB"),
+    (KVFFI_ERR_STALE_BLOB, c"KVFFI_ERR_STALE_BLOB"),
+    (KVFFI_ERR_WOULD_BLOCK, c"KVFFI_ERR_WOULD_BLOCK"),
+    (KVFFI_ERR_TRANSFER_FAILED, c"KVFFI_ERR_TRANSFER_FAILED"),
+    (KVFFI_ERR_TRANSFER_UNSETTLED, c"KVFFI_ERR_TRANSFER_UNSETTLED"),
+    (KVFFI_ERR_LEFT_UNSETTLED, c"KVFFI_ERR_LEFT_UNSETTLED"),
+    (KVFFI_ERR_FORKED, c"KVFFI_ERR_FORKED"),
+    (KVFFI_ERR_DEADLINE, c"KVFFI_ERR_DEADLINE"),
+    (KVFFI_ERR_CANCELLED, c"KVFFI_ERR_CANCELLED"),
 ];
 
 /// The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -86,6 +140,6 @@ mod tests {
     fn every_number_has_one_name() {
         let mut numbers: Vec<_> = NAMES.iter().map(|(number, _)| *number).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, (-16..=1).collect::<Vec<_>>());
+        assert_eq!(numbers, (-34..=1).collect::<Vec<_>>());
     }
 }

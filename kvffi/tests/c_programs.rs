@@ -48,6 +48,41 @@ fn the_describe_example_explains_the_split_row() {
 }
 
 #[test]
+fn the_transfer_example_moves_every_byte_between_two_processes_over_nixl() {
+    for link in [Link::Shared, Link::Static] {
+        let dir = work_dir(&format!("transfer_example_{link:?}"));
+        let program = build_c(&repository("examples/c/03_transfer.c"), &dir, link);
+        assert_eq!(stdout(&program), "221184 bytes read, 0 wrong\n", "{link:?}");
+    }
+}
+
+#[test]
+fn transfers_end_as_done_failed_settled_or_failed_unsettled() {
+    let program = build_c(&c_test("transfers.c"), &work_dir("transfers"), Link::Shared);
+    assert_eq!(stdout(&program), "transfers end as they should\n");
+    under_valgrind(&program);
+}
+
+#[test]
+fn every_bad_call_on_agents_and_transfers_gets_a_status_and_a_text() {
+    let program = build_c(&c_test("bad_agents.c"), &work_dir("bad_agents"), Link::Shared);
+    assert_eq!(stdout(&program), "every bad call on agents was answered\n");
+    under_valgrind(&program);
+}
+
+#[test]
+fn agents_are_shared_by_threads() {
+    let program = build_c(&c_test("agent_threads.c"), &work_dir("agent_threads"), Link::Static);
+    assert_eq!(stdout(&program), "threads share agents\n");
+}
+
+#[test]
+fn a_child_process_is_told_that_agents_are_its_parents() {
+    let program = build_c(&c_test("fork.c"), &work_dir("fork"), Link::Shared);
+    assert_eq!(stdout(&program), "what was forked is the parent's\n");
+}
+
+#[test]
 fn a_spec_built_in_c_equals_its_json_form() {
     let program = build_c(&c_test("builder.c"), &work_dir("builder"), Link::Shared);
     assert_eq!(stdout(&program), "built specs equal their JSON\n");
@@ -62,8 +97,8 @@ fn threads_share_plans_and_are_told_about_busy_answers() {
 
 /// With the address sanitizer in the C half; says so where the compiler has none.
 #[test]
-fn bad_input_and_builders_are_clean_under_the_address_sanitizer() {
-    for source in ["bad_input.c", "builder.c"] {
+fn programs_are_clean_under_the_address_sanitizer() {
+    for source in ["bad_input.c", "builder.c", "transfers.c", "bad_agents.c", "fork.c", "agent_threads.c"] {
         let dir = work_dir(&format!("asan_{source}"));
         match build_c_with(&c_test(source), &dir, Link::Shared, &["-fsanitize=address,undefined"]) {
             Ok(program) => drop(stdout(&program)),

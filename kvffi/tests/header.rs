@@ -24,6 +24,16 @@ const SECTIONS: &[(&str, &str)] = &[
     ("pair", "Pairs: a plan between this worker and one peer"),
     ("request", "Requests: which blocks to move"),
     ("answer", "Answers: which bytes to move"),
+    ("bytes", "Bytes"),
+    ("limits", "Limits: how transfers are cut, how much may be in flight"),
+    ("loopback", "Loopback: agents of one process, for tests"),
+    ("agent", "Agents: one worker's end of all transfers"),
+    ("peer", "Peers: who an agent has connected"),
+    ("notification", "Notifications: short messages between agents"),
+    ("transfer", "Transfers: bytes that move"),
+    ("agent_fd", "A file descriptor to wait on"),
+    ("quarantine", "Quarantine: what may still land"),
+    ("agent_stats", "Statistics of an agent"),
 ];
 
 fn crate_file(name: &str) -> String {

@@ -74,6 +74,45 @@ const LAYOUTS: &[Layout] = layouts! {
         every: 48
     }
     kvffi_pair_options: 32 { struct_size: 0, op: 8, flags: 12, max_gap: 16, min_run: 24 }
+    kvffi_limits: 56 {
+        struct_size: 0, descriptor_bytes: 8, request_bytes: 16, request_descriptors: 24, outstanding_requests: 32,
+        in_flight_bytes: 40, in_flight_descriptors: 48
+    }
+    kvffi_agent_options: 72 {
+        struct_size: 0, loopback: 8, library: 16, backend: 24, backend_params: 32, num_backend_params: 40,
+        progress_delay_us: 48, flags: 56, reserved: 60, limits: 64
+    }
+    kvffi_agent_info: 40 { struct_size: 0, name: 8, incarnation: 16, generation: 24, unsettled: 32 }
+    kvffi_peer_info: 56 {
+        struct_size: 0, name: 8, incarnation: 16, generation: 24, unsettled: 32, locality: 40, barriers: 44,
+        is_gone: 48, reserved: 52
+    }
+    kvffi_notification: 40 {
+        sender: 0, incarnation: 8, has_incarnation: 16, reserved: 20, message: 24, message_len: 32
+    }
+    kvffi_transfer_options: 56 {
+        struct_size: 0, notify: 8, notify_len: 16, deadline_ms: 24, request: 32, padding_bytes: 40, limits: 48
+    }
+    kvffi_transfer_stats: 80 {
+        struct_size: 0, id: 8, bytes: 16, padding_bytes: 24, descriptors: 32, requests: 40, prepare_us: 48, post_us: 56,
+        elapsed_us: 64, cause: 72, is_settled: 76
+    }
+    kvffi_quarantined: 88 {
+        transfer: 0, request: 8, peer: 16, incarnation: 24, op: 32, cause: 36, message: 40, age_us: 48, bytes: 56,
+        num_ranges: 64, in_progress: 72, unproven: 80
+    }
+    kvffi_quarantined_range: 40 {
+        local: 0, remote: 8, len: 16, local_mem: 24, local_device: 28, remote_mem: 32, remote_device: 36
+    }
+    kvffi_agent_stats: 208 {
+        struct_size: 0, transfers_started: 8, transfers_done: 16, failed_deadline: 24, failed_cancelled: 32,
+        failed_shut_down: 40, failed_transport: 48, failed_notification: 56, transfers_refused: 64, bytes: 72,
+        padding_bytes: 80, descriptors: 88, requests: 96, post_us: 104, transfer_us: 112, notifications_sent: 120,
+        notifications_failed: 128, notifications_received: 136, notifications_dropped: 144, quarantine_left: 152,
+        in_flight_transfers: 160, in_flight_bytes: 168, in_flight_descriptors: 176, unsettled: 184, quarantined: 192,
+        quarantined_bytes: 200
+    }
+    kvffi_bucket: 16 { upper_seconds: 0, count: 8 }
 };
 
 #[test]

@@ -19,10 +19,17 @@ pub enum Kind {
     LocalPlan,
     Pair,
     Answer,
+    Bytes,
+    Loopback,
+    Agent,
+    Peer,
+    Notifications,
+    Quarantine,
+    Transfer,
 }
 
 impl Kind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 17] = [
         Self::Error,
         Self::Text,
         Self::Spec,
@@ -33,6 +40,13 @@ impl Kind {
         Self::LocalPlan,
         Self::Pair,
         Self::Answer,
+        Self::Bytes,
+        Self::Loopback,
+        Self::Agent,
+        Self::Peer,
+        Self::Notifications,
+        Self::Quarantine,
+        Self::Transfer,
     ];
 
     /// Its `_free`, with the name.
@@ -59,6 +73,13 @@ impl Kind {
             Self::LocalPlan => free!(kvffi_local_plan_free),
             Self::Pair => free!(kvffi_pair_free),
             Self::Answer => free!(kvffi_answer_free),
+            Self::Bytes => free!(kvffi_bytes_free),
+            Self::Loopback => free!(kvffi_loopback_free),
+            Self::Agent => free!(kvffi_agent_free),
+            Self::Peer => free!(kvffi_peer_free),
+            Self::Notifications => free!(kvffi_notifications_free),
+            Self::Quarantine => free!(kvffi_quarantine_free),
+            Self::Transfer => free!(kvffi_transfer_free),
         }
     }
 }
@@ -183,6 +204,26 @@ impl<'a> Machine<'a> {
         kind: Kind,
         call: impl FnOnce(*mut *mut T, *mut *mut kvffi_error) -> kvffi_status,
     ) -> Result<()> {
+        self.make_whether(name, kind, call, true)
+    }
+
+    /// As [`Machine::make`], for a call that hands out NULL when there is nothing.
+    pub fn make_if_any<T>(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        call: impl FnOnce(*mut *mut T, *mut *mut kvffi_error) -> kvffi_status,
+    ) -> Result<()> {
+        self.make_whether(name, kind, call, false)
+    }
+
+    fn make_whether<T>(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        call: impl FnOnce(*mut *mut T, *mut *mut kvffi_error) -> kvffi_status,
+        always: bool,
+    ) -> Result<()> {
         let mut made: [*mut T; 2] = [std::ptr::dangling_mut(); 2];
         let right = (&raw mut made).cast::<*mut T>();
         let out = match (self.is_wrong()?, self.bytes.int_in_range(0..=1u8)?) {
@@ -192,11 +233,12 @@ impl<'a> Machine<'a> {
         };
         let succeeded = self.call(name, |error| call(out, error))?;
         if out == right {
-            assert_eq!(made[0].is_null(), !succeeded, "{name}");
+            let right = if succeeded { !made[0].is_null() || !always } else { made[0].is_null() };
+            assert!(right, "{name}");
         } else {
             assert!(!succeeded, "{name} had nowhere to leave its object");
         }
-        if succeeded {
+        if succeeded && !made[0].is_null() {
             self.keep(kind, made[0].cast());
         }
         Ok(())

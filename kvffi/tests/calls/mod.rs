@@ -10,9 +10,11 @@
 //! | `values` | arguments: right, nearly right, and wrong |
 //! | `describe` | calls that make specs |
 //! | `plan` | calls that make plans and answers |
+//! | `moving` | calls that move bytes |
 
 mod describe;
 mod machine;
+mod moving;
 mod plan;
 mod values;
 
@@ -34,7 +36,7 @@ const MAX_CALLS: usize = 300;
 /// If a call breaks a promise of the header.
 pub fn run(bytes: &[u8]) -> Outcomes {
     let mut machine = Machine::new(Unstructured::new(bytes));
-    let operations: Vec<Operation> = [describe::OPERATIONS, plan::OPERATIONS].concat();
+    let operations: Vec<Operation> = [describe::OPERATIONS, plan::OPERATIONS, moving::OPERATIONS].concat();
     for _ in 0..MAX_CALLS {
         if machine.bytes.is_empty() {
             break;

@@ -166,6 +166,12 @@ impl Machine<'_> {
         Ok(pointer.cast_const().cast())
     }
 
+    /// A struct that a call fills, with sizes as [`Machine::sized`] has them.
+    pub fn sized_out<T: Copy>(&mut self) -> Result<*mut T> {
+        // SAFETY: structs that calls fill are integers and pointers; all zero is one.
+        self.sized::<T>(unsafe { std::mem::zeroed() }).map(<*const T>::cast_mut)
+    }
+
     /// Which model a worker serves, and its ranks.
     pub fn worker(&mut self) -> Result<*const kvffi_worker> {
         let pairs = [kvffi_key_value { key: self.name()?, value: self.name()? }];

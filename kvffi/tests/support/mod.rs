@@ -83,7 +83,7 @@ pub(crate) fn build_c_against(
     command.args([standard, "-g", "-pthread"]).args(WARNINGS).args(options);
     command.arg("-I").arg(headers).arg(source).arg("-o").arg(&program);
     match link {
-        Link::Static => command.arg(library_dir().join("libkvffi.a")).args(["-lpthread", "-ldl", "-lm"]),
+        Link::Static => command.arg(library_dir().join("libkvffi.a")).args(["-lpthread", "-ldl", "-lm", "-lstdc++"]),
         Link::Shared => {
             let versioned = dir.join(soname());
             let _ = std::fs::remove_file(&versioned);

@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Callable
 from ctypes import (
     c_char_p,
+    c_double,
     c_int32,
     c_size_t,
     c_uint32,
@@ -41,6 +42,24 @@ KVFFI_ERR_PAIR_REFUSED = (-13)
 KVFFI_ERR_REQUEST_REFUSED = (-14)
 KVFFI_ERR_ROW_BROKEN = (-15)
 KVFFI_ERR_NOT_PROVEN = (-16)
+KVFFI_ERR_NO_LIBRARY = (-17)
+KVFFI_ERR_TRANSPORT = (-18)
+KVFFI_ERR_SYSTEM = (-19)
+KVFFI_ERR_NO_DEVICE = (-20)
+KVFFI_ERR_WRONG_ORDER = (-21)
+KVFFI_ERR_IN_USE = (-22)
+KVFFI_ERR_SHUT_DOWN = (-23)
+KVFFI_ERR_OUT_OF_RANGE = (-24)
+KVFFI_ERR_PEER_GONE = (-25)
+KVFFI_ERR_BLOB = (-26)
+KVFFI_ERR_STALE_BLOB = (-27)
+KVFFI_ERR_WOULD_BLOCK = (-28)
+KVFFI_ERR_TRANSFER_FAILED = (-29)
+KVFFI_ERR_TRANSFER_UNSETTLED = (-30)
+KVFFI_ERR_LEFT_UNSETTLED = (-31)
+KVFFI_ERR_FORKED = (-32)
+KVFFI_ERR_DEADLINE = (-33)
+KVFFI_ERR_CANCELLED = (-34)
 KVFFI_VERSION_MAJOR = 0
 KVFFI_VERSION_MINOR = 1
 KVFFI_VERSION_PATCH = 0
@@ -104,6 +123,22 @@ KVFFI_GAP_ANY = (1 << 64) - 1
 KVFFI_FORM_TEXT = 0
 KVFFI_FORM_JSON = 1
 KVFFI_BLOCK_HOLE = (1 << 32) - 1
+KVFFI_LOOPBACK_STALL = 1
+KVFFI_LOOPBACK_BREAK = 2
+KVFFI_LOOPBACK_LOSE_NOTIFICATIONS = 4
+KVFFI_AGENT_SPIN = 1
+KVFFI_LOCALITY_UNKNOWN = 0
+KVFFI_LOCALITY_SAME_HOST = 1
+KVFFI_LOCALITY_SAME_HOST_APART = 2
+KVFFI_LOCALITY_OTHER_HOST = 3
+KVFFI_BARRIER_USER = 1
+KVFFI_BARRIER_PID_NAMESPACE = 2
+KVFFI_BARRIER_IPC_NAMESPACE = 4
+KVFFI_BARRIER_UTS_NAMESPACE = 8
+KVFFI_MAX_NOTIFICATION_BYTES = 8192
+KVFFI_FOREVER = (1 << 64) - 1
+KVFFI_HISTOGRAM_POST = 0
+KVFFI_HISTOGRAM_TRANSFER = 1
 
 
 class KeyValue(Struct):
@@ -600,6 +635,287 @@ class ZeroRange(Struct):
     )
 
 
+class Limits(Growing):
+    """kvffi_limits"""
+
+    struct_size: int
+    descriptor_bytes: int
+    request_bytes: int
+    request_descriptors: int
+    outstanding_requests: int
+    in_flight_bytes: int
+    in_flight_descriptors: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("descriptor_bytes", c_uint64),
+        ("request_bytes", c_uint64),
+        ("request_descriptors", c_uint64),
+        ("outstanding_requests", c_uint64),
+        ("in_flight_bytes", c_uint64),
+        ("in_flight_descriptors", c_uint64),
+    )
+
+
+class AgentOptions(Growing):
+    """kvffi_agent_options"""
+
+    struct_size: int
+    loopback: Pointer
+    library: bytes | None
+    backend: bytes | None
+    backend_params: Pointer
+    num_backend_params: int
+    progress_delay_us: int
+    flags: int
+    reserved: int
+    limits: Pointer
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("loopback", c_void_p),
+        ("library", c_char_p),
+        ("backend", c_char_p),
+        ("backend_params", c_void_p),
+        ("num_backend_params", c_size_t),
+        ("progress_delay_us", c_uint64),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("limits", c_void_p),
+    )
+
+
+class AgentInfo(Growing):
+    """kvffi_agent_info"""
+
+    struct_size: int
+    name: bytes | None
+    incarnation: int
+    generation: int
+    unsettled: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("incarnation", c_uint64),
+        ("generation", c_uint64),
+        ("unsettled", c_uint64),
+    )
+
+
+class PeerInfo(Growing):
+    """kvffi_peer_info"""
+
+    struct_size: int
+    name: bytes | None
+    incarnation: int
+    generation: int
+    unsettled: int
+    locality: int
+    barriers: int
+    is_gone: int
+    reserved: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("incarnation", c_uint64),
+        ("generation", c_uint64),
+        ("unsettled", c_uint64),
+        ("locality", c_int32),
+        ("barriers", c_uint32),
+        ("is_gone", c_int32),
+        ("reserved", c_uint32),
+    )
+
+
+class Notification(Struct):
+    """kvffi_notification"""
+
+    sender: bytes | None
+    incarnation: int
+    has_incarnation: int
+    reserved: int
+    message: Pointer
+    message_len: int
+    _fields_ = (
+        ("sender", c_char_p),
+        ("incarnation", c_uint64),
+        ("has_incarnation", c_int32),
+        ("reserved", c_uint32),
+        ("message", c_void_p),
+        ("message_len", c_size_t),
+    )
+
+
+class TransferOptions(Growing):
+    """kvffi_transfer_options"""
+
+    struct_size: int
+    notify: Pointer
+    notify_len: int
+    deadline_ms: int
+    request: bytes | None
+    padding_bytes: int
+    limits: Pointer
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("notify", c_void_p),
+        ("notify_len", c_size_t),
+        ("deadline_ms", c_uint64),
+        ("request", c_char_p),
+        ("padding_bytes", c_uint64),
+        ("limits", c_void_p),
+    )
+
+
+class TransferStats(Growing):
+    """kvffi_transfer_stats"""
+
+    struct_size: int
+    id: int
+    bytes: int
+    padding_bytes: int
+    descriptors: int
+    requests: int
+    prepare_us: int
+    post_us: int
+    elapsed_us: int
+    cause: int
+    is_settled: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("id", c_uint64),
+        ("bytes", c_uint64),
+        ("padding_bytes", c_uint64),
+        ("descriptors", c_uint64),
+        ("requests", c_uint64),
+        ("prepare_us", c_uint64),
+        ("post_us", c_uint64),
+        ("elapsed_us", c_uint64),
+        ("cause", c_int32),
+        ("is_settled", c_int32),
+    )
+
+
+class Quarantined(Struct):
+    """kvffi_quarantined"""
+
+    transfer: int
+    request: bytes | None
+    peer: bytes | None
+    incarnation: int
+    op: int
+    cause: int
+    message: bytes | None
+    age_us: int
+    bytes: int
+    num_ranges: int
+    in_progress: int
+    unproven: int
+    _fields_ = (
+        ("transfer", c_uint64),
+        ("request", c_char_p),
+        ("peer", c_char_p),
+        ("incarnation", c_uint64),
+        ("op", c_int32),
+        ("cause", c_int32),
+        ("message", c_char_p),
+        ("age_us", c_uint64),
+        ("bytes", c_uint64),
+        ("num_ranges", c_uint64),
+        ("in_progress", c_uint64),
+        ("unproven", c_uint64),
+    )
+
+
+class QuarantinedRange(Struct):
+    """kvffi_quarantined_range"""
+
+    local: int
+    remote: int
+    len: int
+    local_mem: int
+    local_device: int
+    remote_mem: int
+    remote_device: int
+    _fields_ = (
+        ("local", c_uint64),
+        ("remote", c_uint64),
+        ("len", c_uint64),
+        ("local_mem", c_int32),
+        ("local_device", c_uint32),
+        ("remote_mem", c_int32),
+        ("remote_device", c_uint32),
+    )
+
+
+class AgentStats(Growing):
+    """kvffi_agent_stats"""
+
+    struct_size: int
+    transfers_started: int
+    transfers_done: int
+    failed_deadline: int
+    failed_cancelled: int
+    failed_shut_down: int
+    failed_transport: int
+    failed_notification: int
+    transfers_refused: int
+    bytes: int
+    padding_bytes: int
+    descriptors: int
+    requests: int
+    post_us: int
+    transfer_us: int
+    notifications_sent: int
+    notifications_failed: int
+    notifications_received: int
+    notifications_dropped: int
+    quarantine_left: int
+    in_flight_transfers: int
+    in_flight_bytes: int
+    in_flight_descriptors: int
+    unsettled: int
+    quarantined: int
+    quarantined_bytes: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("transfers_started", c_uint64),
+        ("transfers_done", c_uint64),
+        ("failed_deadline", c_uint64),
+        ("failed_cancelled", c_uint64),
+        ("failed_shut_down", c_uint64),
+        ("failed_transport", c_uint64),
+        ("failed_notification", c_uint64),
+        ("transfers_refused", c_uint64),
+        ("bytes", c_uint64),
+        ("padding_bytes", c_uint64),
+        ("descriptors", c_uint64),
+        ("requests", c_uint64),
+        ("post_us", c_uint64),
+        ("transfer_us", c_uint64),
+        ("notifications_sent", c_uint64),
+        ("notifications_failed", c_uint64),
+        ("notifications_received", c_uint64),
+        ("notifications_dropped", c_uint64),
+        ("quarantine_left", c_uint64),
+        ("in_flight_transfers", c_uint64),
+        ("in_flight_bytes", c_uint64),
+        ("in_flight_descriptors", c_uint64),
+        ("unsettled", c_uint64),
+        ("quarantined", c_uint64),
+        ("quarantined_bytes", c_uint64),
+    )
+
+
+class Bucket(Struct):
+    """kvffi_bucket"""
+
+    upper_seconds: float
+    count: int
+    _fields_ = (
+        ("upper_seconds", c_double),
+        ("count", c_uint64),
+    )
+
+
 # By the name that the header has.
 STRUCTS: dict[str, type[Struct]] = {
     "kvffi_key_value": KeyValue,
@@ -626,6 +942,17 @@ STRUCTS: dict[str, type[Struct]] = {
     "kvffi_answer_totals": AnswerTotals,
     "kvffi_descriptor": Descriptor,
     "kvffi_zero_range": ZeroRange,
+    "kvffi_limits": Limits,
+    "kvffi_agent_options": AgentOptions,
+    "kvffi_agent_info": AgentInfo,
+    "kvffi_peer_info": PeerInfo,
+    "kvffi_notification": Notification,
+    "kvffi_transfer_options": TransferOptions,
+    "kvffi_transfer_stats": TransferStats,
+    "kvffi_quarantined": Quarantined,
+    "kvffi_quarantined_range": QuarantinedRange,
+    "kvffi_agent_stats": AgentStats,
+    "kvffi_bucket": Bucket,
 }
 
 
@@ -700,6 +1027,48 @@ class Functions:
     kvffi_answer_get_zero_ranges: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
     kvffi_pair_verify: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_answer_free: Callable[[Pointer], None]
+    kvffi_bytes_data: Callable[[Pointer], Pointer]
+    kvffi_bytes_len: Callable[[Pointer], int]
+    kvffi_bytes_free: Callable[[Pointer], None]
+    kvffi_loopback_new: Callable[[Pointer, Pointer], int]
+    kvffi_loopback_set_faults: Callable[[Pointer, int, Pointer], int]
+    kvffi_loopback_free: Callable[[Pointer], None]
+    kvffi_agent_new: Callable[[bytes | None, Pointer, Pointer, Pointer], int]
+    kvffi_agent_get_info: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_agent_register: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_agent_deregister: Callable[[Pointer, Pointer], int]
+    kvffi_agent_export: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_agent_shutdown: Callable[[Pointer, int, Pointer], int]
+    kvffi_agent_free: Callable[[Pointer], None]
+    kvffi_agent_connect: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_agent_reconnect: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_agent_disconnect: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_peer_get_info: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_peer_get_layout: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_peer_declare_gone: Callable[[Pointer, Pointer], int]
+    kvffi_peer_free: Callable[[Pointer], None]
+    kvffi_agent_notify: Callable[[Pointer, Pointer, Pointer, int, Pointer], int]
+    kvffi_agent_take_notifications: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_notifications_len: Callable[[Pointer], int]
+    kvffi_notifications_get: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_notifications_free: Callable[[Pointer], None]
+    kvffi_agent_start: Callable[[Pointer, Pointer, int, Pointer, int, Pointer, Pointer, Pointer], int]
+    kvffi_agent_start_answer: Callable[[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int]
+    kvffi_transfer_poll: Callable[[Pointer, Pointer], int]
+    kvffi_transfer_wait: Callable[[Pointer, int, Pointer], int]
+    kvffi_transfer_wait_settled: Callable[[Pointer, int, Pointer], int]
+    kvffi_transfer_cancel: Callable[[Pointer, Pointer], int]
+    kvffi_transfer_get_stats: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_transfer_free: Callable[[Pointer], None]
+    kvffi_agent_get_fd: Callable[[Pointer, int, Pointer, Pointer], int]
+    kvffi_agent_clear_fd: Callable[[Pointer, Pointer], int]
+    kvffi_agent_raise_fd: Callable[[Pointer, Pointer], int]
+    kvffi_agent_get_quarantine: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_quarantine_get_entries: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_quarantine_get_ranges: Callable[[Pointer, int, Pointer, int, Pointer, Pointer], int]
+    kvffi_quarantine_free: Callable[[Pointer], None]
+    kvffi_agent_get_stats: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_agent_get_histogram: Callable[[Pointer, int, Pointer, int, Pointer, Pointer], int]
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Looks every function up; `AttributeError` names one that the library lacks."""
@@ -780,4 +1149,46 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_answer_get_zero_ranges", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
     ("kvffi_pair_verify", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_answer_free", None, (c_void_p,)),
+    ("kvffi_bytes_data", c_void_p, (c_void_p,)),
+    ("kvffi_bytes_len", c_size_t, (c_void_p,)),
+    ("kvffi_bytes_free", None, (c_void_p,)),
+    ("kvffi_loopback_new", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_loopback_set_faults", c_int32, (c_void_p, c_uint32, c_void_p)),
+    ("kvffi_loopback_free", None, (c_void_p,)),
+    ("kvffi_agent_new", c_int32, (c_char_p, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_get_info", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_register", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_deregister", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_agent_export", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_shutdown", c_int32, (c_void_p, c_uint64, c_void_p)),
+    ("kvffi_agent_free", None, (c_void_p,)),
+    ("kvffi_agent_connect", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_agent_reconnect", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_disconnect", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_peer_get_info", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_peer_get_layout", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_peer_declare_gone", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_peer_free", None, (c_void_p,)),
+    ("kvffi_agent_notify", c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)),
+    ("kvffi_agent_take_notifications", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_notifications_len", c_size_t, (c_void_p,)),
+    ("kvffi_notifications_get", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_notifications_free", None, (c_void_p,)),
+    ("kvffi_agent_start", c_int32, (c_void_p, c_void_p, c_int32, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_start_answer", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_transfer_poll", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_transfer_wait", c_int32, (c_void_p, c_uint64, c_void_p)),
+    ("kvffi_transfer_wait_settled", c_int32, (c_void_p, c_uint64, c_void_p)),
+    ("kvffi_transfer_cancel", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_transfer_get_stats", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_transfer_free", None, (c_void_p,)),
+    ("kvffi_agent_get_fd", c_int32, (c_void_p, c_uint64, c_void_p, c_void_p)),
+    ("kvffi_agent_clear_fd", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_agent_raise_fd", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_agent_get_quarantine", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_quarantine_get_entries", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_quarantine_get_ranges", c_int32, (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_quarantine_free", None, (c_void_p,)),
+    ("kvffi_agent_get_stats", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_get_histogram", c_int32, (c_void_p, c_int32, c_void_p, c_size_t, c_void_p, c_void_p)),
 )

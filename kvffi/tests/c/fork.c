@@ -1,0 +1,57 @@
+/* A child process inherits agents that it must not use, and plans that it may. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "workers.h"
+
+static unsigned char ours[CACHE_BYTES], theirs[CACHE_BYTES];
+static const kvffi_descriptor BLOCK = {0, 0, 0, 0, BLOCK_BYTES};
+
+int main(void)
+{
+    kvffi_loopback *network = NULL;
+    OK(kvffi_loopback_new(&network, &error));
+    kvffi_agent *decode = worker_on(network, "decode", ours), *prefill = worker_on(network, "prefill", theirs);
+    kvffi_peer *peer = connect_to(decode, prefill);
+    kvffi_transfer *transfer = NULL;
+    OK(kvffi_agent_start(decode, peer, KVFFI_OP_READ, &BLOCK, 1, NULL, &transfer, &error));
+    OK(kvffi_transfer_wait(transfer, KVFFI_FOREVER, &error));
+    kvffi_spec *spec = spec_at("m", ours);
+
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        FAILS(KVFFI_ERR_FORKED, "transfer is a kvffi_transfer of the parent process", kvffi_transfer_poll(transfer, &error));
+        FAILS(KVFFI_ERR_FORKED, "agent is a kvffi_agent of the parent process", kvffi_agent_deregister(decode, &error));
+        FAILS(KVFFI_ERR_FORKED, "peer is a kvffi_peer", kvffi_peer_declare_gone(peer, &error));
+        FAILS(KVFFI_ERR_FORKED, "loopback is a kvffi_loopback", kvffi_loopback_set_faults(network, 0, &error));
+        /* Freeing them is quick: nobody waits for the threads of another process. */
+        kvffi_transfer_free(transfer);
+        kvffi_peer_free(peer);
+        kvffi_agent_free(decode);
+        FAILS(KVFFI_ERR_WRONG_HANDLE, "freed", kvffi_agent_deregister(decode, &error));
+
+        /* Plans are plain memory, and what is made anew is the child's own. */
+        kvffi_pair *pair = NULL;
+        OK(kvffi_pair_new(spec, spec, NULL, &pair, &error));
+        kvffi_pair_free(pair);
+        kvffi_loopback *own = NULL;
+        OK(kvffi_loopback_new(&own, &error));
+        kvffi_agent_free(worker_on(own, "decode", ours));
+        kvffi_loopback_free(own);
+        _exit(0);
+    }
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+
+    OK(kvffi_transfer_poll(transfer, &error));
+    kvffi_transfer_free(transfer);
+    kvffi_spec_free(spec);
+    kvffi_peer_free(peer);
+    OK(kvffi_agent_shutdown(prefill, 1000, &error));
+    kvffi_agent_free(prefill);
+    kvffi_agent_free(decode);
+    kvffi_loopback_free(network);
+    puts("what was forked is the parent's");
+    return 0;
+}
