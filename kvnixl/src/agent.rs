@@ -24,7 +24,7 @@ use crate::nixl::{NixlOptions, NixlTransport};
 use crate::notify::{self, Notification};
 use crate::peer::{Peer, PeerInner};
 use crate::poster::{Gate, InUse, Job, Poster};
-use crate::quarantine::{Ledger, Quarantined};
+use crate::quarantine::{Claim, Ledger, Quarantined};
 use crate::stats::Stats;
 use crate::transfer::{Shared, Transfer, TransferOptions, TransferStats};
 use crate::transport::{Piece, Transport};
@@ -60,10 +60,17 @@ pub struct Agent {
     gate: Arc<Gate>,
     wake: Arc<Wake>,
     memory: RwLock<Memory>,
-    peers: Mutex<HashMap<String, Arc<PeerInner>>>,
+    peers: Mutex<Peers>,
     poster: Mutex<Poster>,
     unsettled: Arc<AtomicUsize>,
     next_transfer: AtomicU64,
+}
+
+#[derive(Default)]
+struct Peers {
+    by_name: HashMap<String, Arc<PeerInner>>,
+    /// Replaced with transfers that had not settled: the transport knows them until those have.
+    retired: Vec<Arc<PeerInner>>,
 }
 
 #[derive(Default)]
@@ -248,7 +255,7 @@ impl Agent {
     ///
     /// The `Blob…` errors for bytes that are not a blob of this version; [`Error::FingerprintMismatch`];
     /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::OwnBlob`];
-    /// [`Error::StaleBlob`]; [`Error::NotRegistered`]; [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL
+    /// [`Error::StaleBlob`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`]; [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL
     /// metadata that cannot be used.
     pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
         self.connect_if(blob, |_, _, _| Ok(()))
@@ -273,8 +280,16 @@ impl Agent {
         let Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host } = new;
         // Held throughout: connecting the same peer twice at once would mix up the two.
         let mut peers = self.peers();
-        let current = peers.get(&name).filter(|peer| peer.incarnation == incarnation);
-        if let Some(current) = current {
+        self.forget_retired(&mut peers);
+        let current = peers.by_name.get(&name).filter(|peer| peer.incarnation == incarnation).cloned();
+        let watch = match &current {
+            Some(current) => current.watch.clone(),
+            None => Arc::new(Watch::new(self.host.as_ref(), host.as_ref())),
+        };
+        if watch.is_gone() {
+            return Err(Error::PeerEnded { peer: name, incarnation });
+        }
+        if let Some(current) = &current {
             if generation < current.generation {
                 return Err(Error::StaleBlob { peer: name, stale: generation, current: current.generation });
             }
@@ -285,20 +300,16 @@ impl Agent {
         let transport = self.transport()?;
         let named = transport.load_peer(&metadata)?;
         if named != transport_name {
-            if !peers.values().any(|peer| peer.transport_name == named) {
+            if !peers.by_name.values().any(|peer| peer.transport_name == named) {
                 self.forget(&named);
             }
             return Err(Error::PeerNameMismatch { peer: transport_name, named });
         }
-        let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
         let locality = Host::locality(self.host.as_ref(), host.as_ref());
-        let watch = match current {
-            Some(current) => current.watch.clone(),
-            None => {
-                self.warn_of_barriers(&name, incarnation, &locality);
-                Arc::new(Watch::new(self.host.as_ref(), host.as_ref()))
-            }
-        };
+        if current.is_none() {
+            self.warn_of_barriers(&name, incarnation, &locality);
+        }
+        let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
         let inner = Arc::new(PeerInner {
             name: name.clone(),
             incarnation,
@@ -311,11 +322,9 @@ impl Agent {
             locality,
             watch,
         });
-        if let Some(old) = peers.insert(name, inner.clone()) {
-            // One that still has transfers under way stays known to NIXL until the agent ends.
-            if old.incarnation != incarnation && old.unsettled.load(Ordering::Acquire) == 0 {
-                self.forget(&old.transport_name);
-            }
+        if let Some(old) = peers.by_name.insert(name, inner.clone()).filter(|old| old.incarnation != incarnation) {
+            peers.retired.push(old);
+            self.forget_retired(&mut peers);
         }
         tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, locality = ?inner.locality, "peer connected");
         Ok(Peer { inner })
@@ -332,7 +341,7 @@ impl Agent {
     pub fn reconnect(&self, peer: &Peer) -> Result<()> {
         // Held throughout, as in `connect`.
         let peers = self.peers();
-        if !peers.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {
+        if !peers.has(peer) {
             return Err(Error::PeerGone { peer: peer.name().to_owned() });
         }
         let transport = self.transport()?;
@@ -350,7 +359,7 @@ impl Agent {
     pub fn disconnect(&self, peer: &Peer) -> Result<()> {
         let mut peers = self.peers();
         let gone = || Err(Error::PeerGone { peer: peer.name().to_owned() });
-        match peers.entry(peer.name().to_owned()) {
+        match peers.by_name.entry(peer.name().to_owned()) {
             Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), &peer.inner) => match peer.unsettled() {
                 0 => {
                     entry.remove();
@@ -374,6 +383,23 @@ impl Agent {
     /// [`Error::PeerGone`], [`Error::ShutDown`]; [`Error::WouldBlock`] when too much is in flight, see
     /// [`Limits::in_flight_bytes`]; nothing has been posted then.
     pub fn start(&self, peer: &Peer, op: Op, descriptors: &[Descriptor], options: TransferOptions) -> Result<Transfer> {
+        self.start_in(None, peer, op, descriptors, options)
+    }
+
+    /// Claims room for transfers that are to start together, see [`Agent::start_in`].
+    pub(crate) fn claim(&self, bytes: u64, descriptors: usize) -> Result<Claim> {
+        self.ledger.claim(&self.limits, bytes, descriptors)
+    }
+
+    /// As [`Agent::start`], in room that was claimed before.
+    pub(crate) fn start_in(
+        &self,
+        room: Option<&mut Claim>,
+        peer: &Peer,
+        op: Op,
+        descriptors: &[Descriptor],
+        options: TransferOptions,
+    ) -> Result<Transfer> {
         let TransferOptions { notify, deadline, limits, request, padding } = options;
         if let Some(message) = &notify {
             notify::check_length(message)?;
@@ -384,10 +410,12 @@ impl Agent {
         let memory = self.memory();
         let (_, ranges) = self.registered(&memory)?;
         let (pieces, bytes) = pieces(descriptors, ranges, &peer.inner.ranges)?;
-        let claim = self.ledger.claim(&self.limits, bytes, pieces.len())?;
+        let claim = match room {
+            Some(room) => room.take(bytes, pieces.len()),
+            None => self.claim(bytes, pieces.len())?,
+        };
         let in_use = {
-            let peers = self.peers();
-            if !peers.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {
+            if !self.peers().has(peer) {
                 return Err(Error::PeerGone { peer: peer.name().to_owned() });
             }
             [InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
@@ -440,7 +468,7 @@ impl Agent {
     /// be gone. No error is no proof of delivery.
     pub fn notify(&self, peer: &Peer, message: &[u8]) -> Result<()> {
         notify::check_length(message)?;
-        if !self.peers().get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner)) {
+        if !self.peers().has(peer) {
             return Err(Error::PeerGone { peer: peer.name().to_owned() });
         }
         let _first = self.gate.enter();
@@ -539,6 +567,19 @@ impl Agent {
         );
     }
 
+    /// Forgets replaced peers that nothing is under way with any more.
+    fn forget_retired(&self, peers: &mut Peers) {
+        let Peers { by_name, retired } = peers;
+        retired.retain(|peer| {
+            let under_way = peer.unsettled.load(Ordering::Acquire) > 0;
+            // Unless it has come back.
+            if !under_way && !by_name.values().any(|current| current.transport_name == peer.transport_name) {
+                self.forget(&peer.transport_name);
+            }
+            under_way
+        });
+    }
+
     fn forget(&self, transport_name: &str) {
         if let Err(error) = self.transport().and_then(|transport| transport.forget_peer(transport_name)) {
             tracing::warn!(agent = %self.name, peer = transport_name, %error, "cannot forget a peer");
@@ -557,7 +598,7 @@ impl Agent {
         self.memory.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<String, Arc<PeerInner>>> {
+    fn peers(&self) -> MutexGuard<'_, Peers> {
         self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -583,7 +624,13 @@ impl fmt::Debug for Agent {
     }
 }
 
-/// Addresses of descriptors that lie inside registered memory on both sides.
+impl Peers {
+    /// Whether this is the connection that counts.
+    fn has(&self, peer: &Peer) -> bool {
+        self.by_name.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner))
+    }
+}
+
 /// Where the descriptors lie in memory, and their length in all.
 fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<(Vec<Piece>, u64)> {
     let mut pieces = Vec::with_capacity(descriptors.len());

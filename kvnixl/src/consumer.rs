@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::event::{Event, PullFailed, PullId};
 use crate::exchange::Exchange;
 use crate::lease::{LeaseId, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId, after};
-use crate::link::{Link, Sent, sum};
+use crate::link::{Link, Load, Sent, sum};
 use crate::message::{Message, Verdict};
 use crate::pull::{FIRST_WAIT, LONGEST_WAIT, Part, PartState, Pull};
 
@@ -25,6 +25,9 @@ pub struct PullPart {
     pub lease: LeaseId,
     /// What the plan with that peer answered.
     pub descriptors: Vec<Descriptor>,
+    /// How many of their bytes are padding, see [`kvplan::Descriptors::padding_bytes`]: counted in
+    /// [`Stats`](crate::Stats).
+    pub padding: u64,
 }
 
 /// A producer that is to write a request, and where it finds the blocks.
@@ -110,6 +113,11 @@ impl<B> Consumer<B> {
                 pull.lease_ended(from, lease, events);
             }
         }
+    }
+
+    /// A peer's process has ended, and its leases with it.
+    pub(crate) fn not_there(&mut self, peer: &PeerId) {
+        self.kept.retain(|(kept, _)| kept != peer);
     }
 
     /// Whether a pull or a reservation waits for this peer's word.
@@ -229,9 +237,10 @@ impl<B> Exchange<B> {
         let bytes = parts.iter().fold(0_u64, |bytes, part| bytes.saturating_add(sum(&part.descriptors)));
         let descriptors = parts.iter().map(|part| part.descriptors.len()).sum();
         let ready = parts.iter().try_for_each(|part| self.link.ready(&part.peer).map(drop));
-        if let Err(error) = ready.and_then(|()| self.link.admit(bytes, descriptors)) {
-            return Err((error, blocks));
-        }
+        let mut room = match ready.and_then(|()| self.link.agent.claim(bytes, descriptors)) {
+            Ok(room) => room,
+            Err(error) => return Err((error, blocks)),
+        };
         let consumer = &mut self.consumer;
         consumer.next_pull += 1;
         consumer.stats.started += 1;
@@ -243,8 +252,9 @@ impl<B> Exchange<B> {
             deadline,
             failed: false,
         };
-        for PullPart { peer, request, lease, descriptors } in parts {
-            match self.link.start(&peer, Op::Read, &descriptors, deadline, now) {
+        for PullPart { peer, request, lease, descriptors, padding } in parts {
+            let load = Load { op: Op::Read, request: &request, descriptors: &descriptors, padding, deadline };
+            match self.link.start(&peer, &load, &mut room, now) {
                 Ok(moving) => {
                     pull.parts.push(Part { peer, request, lease, state: PartState::Reading(moving) });
                 }

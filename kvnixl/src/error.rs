@@ -163,6 +163,14 @@ pub enum Error {
         /// The peer.
         peer: String,
     },
+    /// The blob is of a process that has ended.
+    #[error("the process of peer {peer} ({incarnation:016x}) has ended; fetch the blob of the one that took its place")]
+    PeerEnded {
+        /// The peer.
+        peer: String,
+        /// Its incarnation.
+        incarnation: u64,
+    },
     /// The transfer did not end in time. It is still in progress and still owns its blocks.
     #[error("transfer {transfer} with {peer} did not settle within {waited:?}; its blocks stay in use until it does")]
     Deadline {

@@ -12,7 +12,7 @@ use crate::lease::{
     Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerState, PeerStats, PushId, PushOptions,
     PushStats, ReservationStats, Wanted, after,
 };
-use crate::link::{Bounds, Link, MessageStats, Sent};
+use crate::link::{Connected, Link, MessageStats, Sent};
 use crate::message::Message;
 use crate::notify::Notification;
 use crate::peer::Peer;
@@ -31,10 +31,6 @@ pub struct ExchangeOptions {
     /// How often leases that are needed are extended, in one message for each peer. 5 s by default: several fit into
     /// a lease's time.
     pub heartbeat_every: Duration,
-    /// Most bytes of transfers in flight; more would block. 16 GiB by default.
-    pub max_in_flight_bytes: u64,
-    /// Most descriptors of transfers in flight. 4 Mi by default.
-    pub max_in_flight_descriptors: usize,
 }
 
 impl Default for ExchangeOptions {
@@ -44,8 +40,6 @@ impl Default for ExchangeOptions {
             push: PushOptions::default(),
             peer: PeerOptions::default(),
             heartbeat_every: Duration::from_secs(5),
-            max_in_flight_bytes: 16 << 30,
-            max_in_flight_descriptors: 1 << 22,
         }
     }
 }
@@ -68,10 +62,6 @@ pub struct ExchangeStats {
     pub messages: MessageStats,
     /// Messages of registrations that did not fit together.
     pub refused_chunks: u64,
-    /// Bytes of transfers that have not settled.
-    pub in_flight_bytes: u64,
-    /// Descriptors of transfers that have not settled.
-    pub in_flight_descriptors: usize,
 }
 
 /// Leases, pulls, pushes and peers of one agent.
@@ -95,6 +85,17 @@ pub struct Exchange<B> {
     /// Peers that want their memory of a generation back.
     withdrawing: BTreeMap<PeerId, u64>,
     withdrawal: Option<Withdrawal>,
+    /// Peers whose process may end while something waits for it.
+    watched: BTreeMap<PeerId, Watched>,
+    next_look: Option<Instant>,
+}
+
+/// A peer whose process is watched.
+#[derive(Debug)]
+struct Watched {
+    peer: Peer,
+    /// When it was first seen to be gone.
+    gone_since: Option<Instant>,
 }
 
 /// Our own memory that is about to go.
@@ -110,22 +111,30 @@ struct Withdrawal {
 /// How often peers that do not answer a withdrawal are told again.
 const WITHDRAW_AGAIN: Duration = Duration::from_millis(500);
 
+/// Time between two looks at the processes of peers.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a process has been seen to be gone before nothing of it lands any more: what had reached this host when
+/// it ended is delivered by a thread of the transport.
+const LINGER: Duration = Duration::from_secs(1);
+
 impl<B> Exchange<B> {
     /// An exchange over an agent; the only one, since it takes all notifications.
     #[must_use]
     pub fn new(agent: Arc<Agent>, options: ExchangeOptions) -> Self {
         let incarnation = agent.incarnation();
-        let bounds = Bounds { bytes: options.max_in_flight_bytes, descriptors: options.max_in_flight_descriptors };
         Self {
             producer: Producer::new(&options, incarnation),
             consumer: Consumer::new(incarnation),
-            link: Link::new(agent, PeerBook::new(options.peer), bounds),
+            link: Link::new(agent, PeerBook::new(options.peer)),
             events: Vec::new(),
             heartbeat_every: options.heartbeat_every,
             next_heartbeat: None,
             releasing: Vec::new(),
             withdrawing: BTreeMap::new(),
             withdrawal: None,
+            watched: BTreeMap::new(),
+            next_look: None,
         }
     }
 
@@ -158,15 +167,23 @@ impl<B> Exchange<B> {
         let peer = agent.connect_if(blob, |name, incarnation, generation| {
             let id = PeerId::new(name, incarnation);
             if peers.judge(&id, generation) == Loaded::Stale {
-                let current = connected.values().find(|peer| peer.name() == name).map_or(0, Peer::generation);
+                let same = connected.values().find(|connected| connected.peer.name() == name);
+                let current = same.map_or(0, |connected| connected.peer.generation());
                 return Err(Error::StaleBlob { peer: id.to_string(), stale: generation, current });
             }
             Ok(())
         })?;
         let id = PeerId::new(peer.name(), peer.incarnation());
-        let peer = self.reach_anew(peer, &id, blob)?;
+        // To the agent a peer that was lost is the same, but the way to it may be broken for good.
+        let lost = self.link.peers.state(&id) == Some(PeerState::Lost);
+        if lost {
+            agent.reconnect(&peer)?;
+        }
         let loaded = self.link.peers.loaded(&id, peer.generation(), now);
-        self.link.connected.insert(id.clone(), peer);
+        self.watched.insert(id.clone(), Watched { peer: peer.clone(), gone_since: None });
+        if lost || !self.link.connected.contains_key(&id) || loaded == Loaded::Newer {
+            self.link.opened(&id, peer);
+        }
         self.releasing.retain(|releasing| *releasing != id);
         if let Loaded::Replaced(old) = loaded {
             self.link.connected.remove(&old);
@@ -178,19 +195,10 @@ impl<B> Exchange<B> {
         Ok(id)
     }
 
-    /// A peer that was lost is the same to the agent, whose way to it may be broken for good.
-    fn reach_anew(&self, peer: Peer, id: &PeerId, blob: &[u8]) -> Result<Peer> {
-        if self.link.peers.state(id) != Some(PeerState::Lost) || peer.unsettled() > 0 {
-            return Ok(peer);
-        }
-        self.link.agent.disconnect(&peer)?;
-        self.link.agent.connect(blob)
-    }
-
     /// A connected peer, to plan against its layout.
     #[must_use]
     pub fn peer(&self, peer: &PeerId) -> Option<&Peer> {
-        self.link.connected.get(peer)
+        self.link.connected.get(peer).map(|connected| &connected.peer)
     }
 
     /// Lets a peer go when nothing is under way with it; [`Event::PeerReleased`] says when.
@@ -200,15 +208,49 @@ impl<B> Exchange<B> {
 
     /// Says that a peer's process has ended and that nothing of it can land any more, for example because its host's
     /// agent has seen it exit and longer has passed than its last bytes may have been on their way. Blocks that
-    /// waited for it come back. Being replaced, or not reachable, is no such proof.
-    pub fn peer_is_gone(&mut self, peer: &PeerId, now: Instant) {
+    /// waited for it come back. The processes of this host and PID namespace are watched, and need no such word.
+    ///
+    /// # Safety
+    ///
+    /// As [`Peer::declare_gone`]: while the process lives, it may write into blocks that come back by this. Being
+    /// replaced, or not reachable, is no proof that it has ended.
+    pub unsafe fn peer_is_gone(&mut self, peer: &PeerId, now: Instant) {
+        if let Some(watched) = self.watched.get(peer) {
+            // SAFETY: the caller's promise.
+            unsafe { watched.peer.declare_gone() };
+        }
+        self.gone(peer, now);
+    }
+
+    /// Nothing of a peer lands any more.
+    fn gone(&mut self, peer: &PeerId, now: Instant) {
         self.not_there(peer, now);
         self.link.lose(peer, now);
         self.consumer.reservations.writer_gone(peer);
     }
 
+    /// Looks whether processes have ended that something may wait for.
+    fn watch(&mut self, now: Instant) {
+        if self.next_look.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next_look = Some(after(now, LOOK));
+        let mut gone = Vec::new();
+        self.watched.retain(|id, Watched { peer, gone_since }| {
+            if peer.is_gone() && now.saturating_duration_since(*gone_since.get_or_insert(now)) >= LINGER {
+                gone.push(id.clone());
+                return false;
+            }
+            self.link.connected.contains_key(id) || peer.unsettled() > 0 || self.consumer.reservations.has_pending(id)
+        });
+        for id in gone {
+            self.gone(&id, now);
+        }
+    }
+
     /// A peer's process has ended: it neither reads nor asks any more.
     fn not_there(&mut self, peer: &PeerId, now: Instant) {
+        self.consumer.not_there(peer);
         self.producer.leases.reader_lost(peer, now);
         self.producer.push.reader_lost(peer, now);
         if let Some(withdrawal) = &mut self.withdrawal {
@@ -300,17 +342,15 @@ impl<B> Exchange<B> {
     /// Counts since the start.
     #[must_use]
     pub fn stats(&self) -> ExchangeStats {
-        let Bounds { bytes, descriptors } = self.link.in_flight();
+        let too_long = self.link.agent.stats().notifications_dropped;
         ExchangeStats {
             leases: self.producer.leases.stats(),
             push: self.producer.push.stats(),
             pulls: self.consumer.stats(),
             reservations: self.consumer.reservations.stats(),
             peers: self.link.peers.stats(),
-            messages: self.link.stats,
+            messages: MessageStats { too_long, ..self.link.stats },
             refused_chunks: self.producer.refused_chunks,
-            in_flight_bytes: bytes,
-            in_flight_descriptors: descriptors,
         }
     }
 
@@ -375,11 +415,13 @@ impl<B> Exchange<B> {
                 link.peers.told_generation(from, generation, now);
                 events.push(Event::PeerStale(from.clone()));
             }
-            Message::Goodbye => self.peer_is_gone(from, now),
+            // Everything of it has settled, as it says.
+            Message::Goodbye => self.gone(from, now),
         }
     }
 
     fn poll_peers(&mut self, now: Instant) {
+        self.watch(now);
         self.link.peers.expire(now);
         for peer in self.link.peers.take_drained() {
             // What drains because its memory goes is answered below; the others are let go.
@@ -396,7 +438,7 @@ impl<B> Exchange<B> {
     fn let_go_of_peers(&mut self) {
         let Self { link, producer, consumer, events, releasing, .. } = self;
         releasing.retain(|id| {
-            let Some(peer) = link.connected.get(id) else { return false };
+            let Some(Connected { peer, .. }) = link.connected.get(id) else { return false };
             if peer.unsettled() > 0 || consumer.waits_for(id) || producer.push.has_any_of(id) {
                 return true;
             }
@@ -413,7 +455,7 @@ impl<B> Exchange<B> {
 
     /// Tells peers whose memory nothing of ours touches any more.
     fn answer_withdrawals(&mut self, now: Instant) {
-        let idle = |id: &PeerId| self.link.connected.get(id).is_none_or(|peer| peer.unsettled() == 0);
+        let idle = |id: &PeerId| self.peer(id).is_none_or(|peer| peer.unsettled() == 0);
         let answers: Vec<(PeerId, u64)> = self
             .withdrawing
             .iter()

@@ -8,9 +8,10 @@ use kvplan::{Descriptor, Op};
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
-use crate::lease::{PeerBook, PeerId, PeerState};
+use crate::lease::{PeerBook, PeerId, PeerState, RequestId};
 use crate::message::Message;
 use crate::peer::Peer;
+use crate::quarantine::Claim;
 use crate::transfer::{Transfer, TransferOptions, TransferState};
 
 /// Counts of messages since the start.
@@ -29,6 +30,8 @@ pub struct MessageStats {
     pub unsupported: u64,
     /// From senders that are not agents of this library.
     pub anonymous: u64,
+    /// Longer than [`MAX_NOTIFICATION_BYTES`](crate::MAX_NOTIFICATION_BYTES), ours or not; dropped.
+    pub too_long: u64,
 }
 
 /// What is known of a message that was to be sent.
@@ -42,11 +45,22 @@ pub(crate) enum Sent {
     Failed,
 }
 
-/// Bounds on what transfers of an exchange are under way at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) bytes: u64,
-    pub(crate) descriptors: usize,
+/// A peer that is connected.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) peer: Peer,
+    /// Number of the way to it, new each time that it is opened anew.
+    way: u64,
+}
+
+/// What to move with a peer, for whom.
+#[derive(Debug)]
+pub(crate) struct Load<'a> {
+    pub(crate) op: Op,
+    pub(crate) request: &'a RequestId,
+    pub(crate) descriptors: &'a [Descriptor],
+    pub(crate) padding: u64,
+    pub(crate) deadline: Instant,
 }
 
 /// A transfer that counts as in flight until it has settled.
@@ -54,8 +68,9 @@ pub(crate) struct Bounds {
 pub(crate) struct Moving {
     pub(crate) peer: PeerId,
     transfer: Transfer,
-    bytes: u64,
-    descriptors: usize,
+    /// The way that it takes.
+    way: u64,
+    finished: bool,
     settled: bool,
 }
 
@@ -73,33 +88,26 @@ impl Moving {
 pub(crate) struct Link {
     pub(crate) agent: Arc<Agent>,
     pub(crate) peers: PeerBook,
-    pub(crate) connected: BTreeMap<PeerId, Peer>,
+    pub(crate) connected: BTreeMap<PeerId, Connected>,
     /// Peers that could not be reached since last asked.
     pub(crate) lost: Vec<PeerId>,
     pub(crate) stats: MessageStats,
-    bounds: Bounds,
-    in_flight: Bounds,
+    num_ways: u64,
 }
 
 impl Link {
-    pub(crate) fn new(agent: Arc<Agent>, peers: PeerBook, bounds: Bounds) -> Self {
-        Self {
-            agent,
-            peers,
-            connected: BTreeMap::new(),
-            lost: Vec::new(),
-            stats: MessageStats::default(),
-            bounds,
-            in_flight: Bounds { bytes: 0, descriptors: 0 },
-        }
+    pub(crate) fn new(agent: Arc<Agent>, peers: PeerBook) -> Self {
+        Self { agent, peers, connected: BTreeMap::new(), lost: Vec::new(), stats: MessageStats::default(), num_ways: 0 }
     }
 
-    pub(crate) fn in_flight(&self) -> Bounds {
-        self.in_flight
+    /// A peer is connected, or the way to it has been opened anew.
+    pub(crate) fn opened(&mut self, id: &PeerId, peer: Peer) {
+        self.num_ways += 1;
+        self.connected.insert(id.clone(), Connected { peer, way: self.num_ways });
     }
 
     /// The peer, if transfers with it may start.
-    pub(crate) fn ready(&self, peer: &PeerId) -> Result<&Peer> {
+    pub(crate) fn ready(&self, peer: &PeerId) -> Result<&Connected> {
         let state = self.peers.state(peer);
         match self.connected.get(peer) {
             Some(found) if state == Some(PeerState::Ready) => Ok(found),
@@ -115,7 +123,7 @@ impl Link {
     /// Sends a message.
     pub(crate) fn tell(&mut self, to: &PeerId, message: &Message, now: Instant) -> Sent {
         let sent = match (self.connected.get(to), message.encode()) {
-            (Some(peer), Ok(bytes)) => self.agent.notify(peer, &bytes),
+            (Some(to), Ok(bytes)) => self.agent.notify(&to.peer, &bytes),
             (None, _) => Err(Error::PeerGone { peer: to.to_string() }),
             (_, Err(error)) => Err(error),
         };
@@ -145,42 +153,30 @@ impl Link {
         }
     }
 
-    /// Whether so much more may be in flight. A transfer that is bigger than the bounds goes alone.
-    pub(crate) fn admit(&self, bytes: u64, descriptors: usize) -> Result<()> {
-        let (now, most) = (self.in_flight, self.bounds);
-        let fits = now.bytes.saturating_add(bytes) <= most.bytes
-            && now.descriptors.saturating_add(descriptors) <= most.descriptors;
-        if fits || (now.bytes == 0 && now.descriptors == 0) {
-            return Ok(());
-        }
-        Err(Error::WouldBlock { bytes: now.bytes, descriptors: now.descriptors })
-    }
-
-    pub(crate) fn start(
-        &mut self,
-        to: &PeerId,
-        op: Op,
-        descriptors: &[Descriptor],
-        deadline: Instant,
-        now: Instant,
-    ) -> Result<Moving> {
-        let peer = self.ready(to)?;
+    /// Starts a transfer in room that was claimed for it.
+    pub(crate) fn start(&mut self, to: &PeerId, load: &Load<'_>, room: &mut Claim, now: Instant) -> Result<Moving> {
+        let Load { op, request, descriptors, padding, deadline } = *load;
+        let Connected { peer, way } = self.ready(to)?;
+        let way = *way;
         let left = deadline.saturating_duration_since(now).max(Duration::from_millis(1));
-        let transfer = self.agent.start(peer, op, descriptors, TransferOptions::default().deadline(left))?;
+        let options = TransferOptions::default().deadline(left).request(request.as_str()).padding(padding);
+        let transfer = self.agent.start_in(Some(room), peer, op, descriptors, options)?;
         self.peers.started(to, now);
-        let bytes = sum(descriptors);
-        self.in_flight.bytes = self.in_flight.bytes.saturating_add(bytes);
-        self.in_flight.descriptors = self.in_flight.descriptors.saturating_add(descriptors.len());
-        Ok(Moving { peer: to.clone(), transfer, bytes, descriptors: descriptors.len(), settled: false })
+        Ok(Moving { peer: to.clone(), transfer, way, finished: false, settled: false })
     }
 
-    /// Where a transfer stands; counts it out when it has settled.
+    /// Where a transfer stands. The first look at its failure tells whether the way to the peer is broken, the first
+    /// look after it has settled counts it out.
     pub(crate) fn look(&mut self, moving: &mut Moving, now: Instant) -> TransferState {
         let state = moving.transfer.state();
-        if state.is_settled() && !moving.settled {
-            moving.settled = true;
-            self.in_flight.bytes = self.in_flight.bytes.saturating_sub(moving.bytes);
-            self.in_flight.descriptors = self.in_flight.descriptors.saturating_sub(moving.descriptors);
+        if state.is_finished() && !std::mem::replace(&mut moving.finished, true) {
+            let broken = matches!(&state, TransferState::Failed { cause, .. } if matches!(**cause, Error::Nixl { .. }));
+            // What fails since its way was given up says nothing of the present one.
+            if broken && self.connected.get(&moving.peer).is_some_and(|connected| connected.way == moving.way) {
+                self.lose(&moving.peer, now);
+            }
+        }
+        if state.is_settled() && !std::mem::replace(&mut moving.settled, true) {
             self.peers.settled(&moving.peer, now);
         }
         state

@@ -11,7 +11,7 @@ use crate::lease::{
     Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Reading, Registered,
     RequestId,
 };
-use crate::link::{Link, Moving, sum};
+use crate::link::{Link, Load, Moving, sum};
 use crate::message::{Message, Verdict};
 use crate::transfer::TransferState;
 
@@ -214,8 +214,9 @@ impl<B> Exchange<B> {
     }
 
     /// Writes a part of a request to a decode worker. `part` is 0 for a request without parts. The descriptors are
-    /// those of the plan with that peer for the registration's lists, and for this part's layers. When all parts have
-    /// landed and the lease is still good, the decode worker is told.
+    /// those of the plan with that peer for the registration's lists, and for this part's layers; `padding` says how
+    /// many of their bytes are padding. When all parts have landed and the lease is still good, the decode worker is
+    /// told.
     ///
     /// # Errors
     ///
@@ -223,13 +224,20 @@ impl<B> Exchange<B> {
     /// written before; [`Error::WouldBlock`] when too much is in flight: try again later; [`Error::PeerNotReady`].
     /// With what [`Agent::start`](crate::Agent::start) may say, the registration has ended, and the decode worker is
     /// told.
-    pub fn write(&mut self, id: &PushId, part: u32, descriptors: &[Descriptor], now: Instant) -> Result<()> {
+    pub fn write(
+        &mut self,
+        id: &PushId,
+        part: u32,
+        descriptors: &[Descriptor],
+        padding: u64,
+        now: Instant,
+    ) -> Result<()> {
         let Producer { leases, push, writes, .. } = &mut self.producer;
         let refused = |why| Error::WriteRefused { id: id.clone(), part, why };
         let Some((registration, Some(lease))) = push.get(id) else {
             return Err(refused("it is not known, has ended, or its request has no lease"));
         };
-        let deadline = registration.deadline;
+        let (deadline, request) = (registration.deadline, registration.request.clone());
         if !leases.is_good(lease, now) {
             return Err(refused("its lease has ended"));
         }
@@ -237,11 +245,12 @@ impl<B> Exchange<B> {
             return Err(refused("the part is not ready"));
         }
         self.link.ready(&id.reader)?;
-        self.link.admit(sum(descriptors), descriptors.len())?;
+        let mut room = self.link.agent.claim(sum(descriptors), descriptors.len())?;
         if !push.begin(id, part, now) {
             return Err(refused("the part was written before, or the registration is ending"));
         }
-        match self.link.start(&id.reader, Op::Write, descriptors, deadline, now) {
+        let load = Load { op: Op::Write, request: &request, descriptors, padding, deadline };
+        match self.link.start(&id.reader, &load, &mut room, now) {
             Ok(moving) => {
                 writes.push(Write { id: id.clone(), part, moving, failed: false });
                 Ok(())

@@ -152,6 +152,15 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
+    /// Takes the room of one transfer out of that of several.
+    pub(crate) fn take(&mut self, bytes: u64, descriptors: usize) -> Self {
+        let descriptors = u64::try_from(descriptors).unwrap_or(u64::MAX).min(self.descriptors);
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.descriptors -= descriptors;
+        Self { ledger: self.ledger.clone(), bytes, descriptors }
+    }
+
     /// Gives back all but this.
     pub(crate) fn shrink(&mut self, bytes: u64, descriptors: usize) {
         let descriptors = u64::try_from(descriptors).unwrap_or(u64::MAX).min(self.descriptors);
@@ -197,6 +206,22 @@ mod tests {
         drop((first, second));
         let stats = ledger.stats(0);
         assert_eq!((stats.in_flight_bytes, stats.in_flight_descriptors, stats.transfers_refused), (0, 0, 3));
+    }
+
+    #[test]
+    fn room_for_several_transfers_is_claimed_at_once_and_given_back_one_by_one() {
+        let ledger = Arc::new(Ledger::new("decode"));
+        let mut both = ledger.claim(&limits(100, 10), 90, 3).unwrap();
+        let first = both.take(60, 2);
+        let in_flight = |ledger: &Ledger| {
+            let stats = ledger.stats(0);
+            (stats.in_flight_bytes, stats.in_flight_descriptors)
+        };
+        assert_eq!(in_flight(&ledger), (90, 3));
+        drop(first);
+        assert_eq!(in_flight(&ledger), (30, 1));
+        drop(both);
+        assert_eq!(in_flight(&ledger), (0, 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{Worker, descriptor};
 use kvnixl::lease::{EndReason, LeaseId, PeerId, PeerState, PushId, RequestId, Wanted, WhyFailed};
 use kvnixl::{
-    Agent, Error, Event, Exchange, ExchangeOptions, LoopbackNetwork, PullFailed, PullPart, PushSource, Verdict,
+    Agent, Error, Event, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullFailed, PullPart, PushSource, Verdict,
 };
 use kvplan::{BlockList, Descriptor};
 use kvspec::{BlockId, GroupId};
@@ -26,10 +26,12 @@ struct Side {
 }
 
 impl Side {
-    fn new(name: &str, network: &LoopbackNetwork, seed: u64, options: ExchangeOptions) -> Self {
-        let Worker { agent, memory } = Worker::loopback(name, network, LEN, seed);
+    fn new(name: &str, network: &LoopbackNetwork, seed: u64, limits: Limits) -> Self {
+        let agent = Agent::loopback(name, network, limits).unwrap();
+        let Worker { agent, memory } = Worker::new(agent, LEN, seed);
         let id = PeerId::new(name, agent.incarnation());
-        Self { exchange: Exchange::new(Arc::new(agent), options), memory, id, told: Vec::new() }
+        let exchange = Exchange::new(Arc::new(agent), ExchangeOptions::default());
+        Self { exchange, memory, id, told: Vec::new() }
     }
 
     fn agent(&self) -> &Agent {
@@ -61,13 +63,13 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        Self::with(ExchangeOptions::default())
+        Self::within(Limits::default())
     }
 
-    fn with(options: ExchangeOptions) -> Self {
+    fn within(limits: Limits) -> Self {
         let (network, now) = (LoopbackNetwork::new(), Instant::now());
-        let mut prefill = Side::new("prefill", &network, 1, options.clone());
-        let mut decode = Side::new("decode", &network, 2, options);
+        let mut prefill = Side::new("prefill", &network, 1, limits);
+        let mut decode = Side::new("decode", &network, 2, limits);
         prefill.connect(&decode, now);
         decode.connect(&prefill, now);
         let mut pair = Self { network, prefill, decode, now };
@@ -94,7 +96,13 @@ impl Pair {
     }
 
     fn part(&self, lease: LeaseId, descriptors: &[Descriptor]) -> PullPart {
-        PullPart { peer: self.prefill.id.clone(), request: request(), lease, descriptors: descriptors.to_vec() }
+        PullPart {
+            peer: self.prefill.id.clone(),
+            request: request(),
+            lease,
+            descriptors: descriptors.to_vec(),
+            padding: 0,
+        }
     }
 
     fn source(&self) -> PushSource {
@@ -153,7 +161,7 @@ fn a_pull_ends_when_the_producer_confirms_and_frees_its_blocks() {
     assert!(pair.decode.memory.read(2048, 2048) == common::pattern(1, 1024, 2048));
     assert!(pair.decode.told.is_empty() && pair.prefill.told.is_empty());
     let stats = pair.decode.exchange.stats();
-    assert_eq!((stats.pulls.pulled, stats.pulls.live, stats.in_flight_bytes), (1, 0, 0));
+    assert_eq!((stats.pulls.pulled, stats.pulls.live), (1, 0));
 }
 
 #[test]
@@ -212,7 +220,7 @@ fn a_pull_from_two_producers_ends_once_and_fails_when_one_lease_has_ended() {
     for second_is_good in [true, false] {
         let mut pair = Pair::new();
         let now = pair.now;
-        let mut other = Side::new("prefill-1", &pair.network, 3, ExchangeOptions::default());
+        let mut other = Side::new("prefill-1", &pair.network, 3, Limits::default());
         other.connect(&pair.decode, now);
         pair.decode.connect(&other, now);
         let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
@@ -268,7 +276,7 @@ fn an_exchange_that_is_dropped_forgets_blocks_that_may_be_written() {
     let peer = exchange.connect(&prefill.agent.export().unwrap(), now).unwrap();
     network.stall(true);
     let blocks = Rc::new(());
-    let part = PullPart { peer, request: request(), lease: LeaseId(1), descriptors: whole().to_vec() };
+    let part = PullPart { peer, request: request(), lease: LeaseId(1), descriptors: whole().to_vec(), padding: 0 };
     exchange.pull(blocks.clone(), vec![part], now + TTL, now).unwrap();
     drop(exchange);
     assert_eq!(Rc::strong_count(&blocks), 2, "given back while bytes may land");
@@ -279,9 +287,9 @@ fn an_exchange_that_is_dropped_forgets_blocks_that_may_be_written() {
 
 #[test]
 fn what_is_in_flight_is_bounded_and_the_blocks_come_back() {
-    let mut options = ExchangeOptions::default();
-    options.max_in_flight_bytes = 3000;
-    let mut pair = Pair::with(options);
+    let mut limits = Limits::default();
+    limits.in_flight_bytes = 3000;
+    let mut pair = Pair::within(limits);
     let now = pair.now;
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
     let part = pair.part(lease, &[descriptor(0, 0, 4096)]);
@@ -318,14 +326,14 @@ fn a_push_writes_part_by_part_whichever_side_comes_first() {
         let (id, of, lists) = met.unwrap();
         assert_eq!((of, &lists), (lease, &pair.source().lists));
         let prefill = &mut pair.prefill.exchange;
-        let error = prefill.write(&id, 0, &[descriptor(0, 2048, 1024)], now).unwrap_err();
+        let error = prefill.write(&id, 0, &[descriptor(0, 2048, 1024)], 0, now).unwrap_err();
         assert!(matches!(error, Error::WriteRefused { part: 0, .. }), "not computed yet: {error}");
         for part in [1_u32, 0] {
             let offset = u64::from(part) * 1024;
             assert_eq!(pair.prefill.exchange.ready(lease, part, now), std::slice::from_ref(&id));
             let descriptors = [descriptor(offset, 2048 + offset, 1024)];
-            pair.prefill.exchange.write(&id, part, &descriptors, now).unwrap();
-            let again = pair.prefill.exchange.write(&id, part, &descriptors, now);
+            pair.prefill.exchange.write(&id, part, &descriptors, 0, now).unwrap();
+            let again = pair.prefill.exchange.write(&id, part, &descriptors, 0, now);
             assert!(matches!(again, Err(Error::WriteRefused { .. })));
         }
         pair.until("the arrival", |_, decode| decode.take(arrived) == Some("destination"));
@@ -349,7 +357,7 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
     let (id, ..) = met.unwrap();
     pair.prefill.exchange.ready(lease, 0, now);
     pair.network.stall(true);
-    pair.prefill.exchange.write(&id, 0, &[descriptor(0, 2048, 1024)], now).unwrap();
+    pair.prefill.exchange.write(&id, 0, &[descriptor(0, 2048, 1024)], 0, now).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     pair.prefill.exchange.abort(lease, now);
     pair.poll();
@@ -386,7 +394,7 @@ fn blocks_of_a_writer_that_was_replaced_stay_until_it_is_proven_gone() {
     let Pair { network, prefill, mut decode, .. } = pair;
     let old_blob = prefill.agent().export().unwrap();
     drop(prefill);
-    let restarted = Side::new("prefill", &network, 4, ExchangeOptions::default());
+    let restarted = Side::new("prefill", &network, 4, Limits::default());
     decode.connect(&restarted, now);
     decode.poll(now);
     assert!(decode.told.iter().any(|event| matches!(event, Event::PeerReplaced { old: o, .. } if *o == old)));
@@ -398,11 +406,12 @@ fn blocks_of_a_writer_that_was_replaced_stay_until_it_is_proven_gone() {
     // The old process cannot be connected again, and its lease is nothing to the new one.
     let error = decode.exchange.connect(&old_blob, now).unwrap_err();
     assert!(matches!(error, Error::StaleBlob { .. }), "{error}");
-    let part = PullPart { peer: old.clone(), request: request(), lease, descriptors: whole().to_vec() };
+    let part = PullPart { peer: old.clone(), request: request(), lease, descriptors: whole().to_vec(), padding: 0 };
     let (error, _) = decode.exchange.pull("other", vec![part], now + TTL, now).unwrap_err();
     assert!(matches!(error, Error::PeerNotReady { state: Some(PeerState::Replaced), .. }), "{error}");
 
-    decode.exchange.peer_is_gone(&old, now);
+    // SAFETY: its agent was dropped.
+    unsafe { decode.exchange.peer_is_gone(&old, now) };
     decode.poll(now);
     assert_eq!(decode.take(returned), Some("destination"));
 }

@@ -133,7 +133,7 @@ impl World {
         // Where its source is: any block will do for a lease that has ended.
         let from = self.workers[0].holds.iter().position(|seed| *seed == request).unwrap_or(0);
         let descriptors = vec![descriptor((block * BLOCK) as u64, (from * BLOCK) as u64, BLOCK as u64)];
-        let part = PullPart { peer, request: name(request), lease, descriptors };
+        let part = PullPart { peer, request: name(request), lease, descriptors, padding: 0 };
         let deadline = self.now + Duration::from_secs(20);
         let worker = &mut self.workers[who];
         match worker.exchange.pull(block, vec![part], deadline, self.now) {
@@ -173,7 +173,8 @@ impl World {
         self.connect();
         let peers = if who == 0 { 1..3 } else { 0..1 };
         for peer in peers {
-            self.workers[peer].exchange.peer_is_gone(&gone, self.now);
+            // SAFETY: its agent was dropped, and everything of it has settled.
+            unsafe { self.workers[peer].exchange.peer_is_gone(&gone, self.now) };
         }
     }
 
@@ -201,7 +202,7 @@ impl World {
         let from = worker.holds.iter().position(|holds| *holds == seed).unwrap();
         let to = u64::from(lists[0].blocks[0].0) * BLOCK as u64;
         // The decode worker may have been replaced.
-        let _ = worker.exchange.write(id, 0, &[descriptor((from * BLOCK) as u64, to, BLOCK as u64)], self.now);
+        let _ = worker.exchange.write(id, 0, &[descriptor((from * BLOCK) as u64, to, BLOCK as u64)], 0, self.now);
     }
 
     fn arrived(&mut self, who: usize, job: Job, block: usize) {
@@ -272,7 +273,12 @@ impl World {
             while self.take(who).is_some() {}
             let stats = self.workers[who].exchange.stats();
             assert_eq!(
-                (stats.in_flight_bytes, stats.pulls.live, stats.reservations.live, stats.leases.live),
+                (
+                    self.workers[who].exchange.agent().stats().in_flight_bytes,
+                    stats.pulls.live,
+                    stats.reservations.live,
+                    stats.leases.live
+                ),
                 (0, 0, 0, 0)
             );
             assert_eq!((stats.messages.malformed, stats.messages.unsupported), (0, 0));
