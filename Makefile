@@ -8,6 +8,7 @@
 #   make sglang         the SGLang integration: its checks and its tests; part of make test
 #   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number;
 #                       and a count of allocations, which needs a build without the proofs of debug builds
+#   make soak           processes that exchange requests are killed and stopped for 5 minutes; MINUTES=n for another time
 #   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
 #   make wheel          the Python package, as target/wheel/kvffi-*.whl, with the library in it
@@ -27,6 +28,7 @@ DESTDIR ?=
 BUILT ?=
 CASES ?= 100000
 SECONDS ?= 60
+MINUTES ?= 5
 FUZZ_VERSION := 0.13.2
 FEATURES := kvplan/cli
 # Read before every command: where libclang and NIXL are.
@@ -36,7 +38,7 @@ PYTHON := $(CURDIR)/scripts/python.sh
 # Below python/. examples/sglang has settings of its own.
 PYTHON_SOURCES := . ../examples/python
 
-.PHONY: build install demo test sglang test-long fuzz bench wheel lint fmt deps
+.PHONY: build install demo test sglang test-long soak fuzz bench wheel lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
@@ -64,6 +66,11 @@ sglang: deps
 test-long: deps
 	@$(ENV) $(CARGO) test --release --package kvplan --test allocations
 	@$(ENV) KVPLAN_CASES=$(CASES) $(CARGO) test --package kvplan --test semantic -- --nocapture
+
+# Fewer than 100,000 transfers in 5 minutes is a failure, too.
+soak: deps
+	@$(ENV) $(CARGO) run --release --quiet --package kvtests --bin soak -- \
+		$$(( $(MINUTES) * 60 )) $$(( $(MINUTES) * 20000 ))
 
 # Without a sanitizer, for which the stable toolchain will do, and in their own workspace.
 fuzz: deps
