@@ -11,6 +11,7 @@
 #   make soak           processes that exchange requests are killed and stopped for 5 minutes; MINUTES=n for another time
 #   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
+#   make bench-python   the benchmark of the Python package; part of make bench
 #   make wheel          the Python package, as target/wheel/kvffi-*.whl, with the library in it
 #   make lint           formatting, clippy, rustdoc, and ruff and mypy for Python, all as errors
 #   make fmt            formats the sources
@@ -38,7 +39,7 @@ PYTHON := $(CURDIR)/scripts/python.sh
 # Below python/. examples/sglang has settings of its own.
 PYTHON_SOURCES := . ../examples/python
 
-.PHONY: build install demo test sglang test-long soak fuzz bench wheel lint fmt deps
+.PHONY: build install demo test sglang test-long soak fuzz bench bench-python wheel lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
@@ -84,6 +85,12 @@ fuzz: deps
 
 bench: deps
 	@$(ENV) $(CARGO) bench --workspace --features $(FEATURES) $(ARGS)
+	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory bench-python
+
+# What Python adds to the C ABI.
+bench-python: deps
+	@$(ENV) $(CARGO) build --release --package kvffi
+	@KVFFI_LIBRARY='$(TARGET)/release/libkvffi.so' $(PYTHON) python/bench/post.py
 
 # One wheel for all versions of Python 3 on this kind of machine.
 wheel: deps

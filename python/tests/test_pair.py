@@ -76,6 +76,7 @@ def test_bytes_that_no_source_holds_are_ranges_to_zero() -> None:
         numpy.array([5, 6, 9], numpy.uint32),
         numpy.array([5, 6, 9]),
         numpy.array([5, 0, 6, 0, 9, 0], numpy.uint32)[::2],
+        numpy.array([5, 6, 9], ">u4"),
         [numpy.int64(5), numpy.uint8(6), 9],
         (block for block in [5, 6, 9]),
     ],

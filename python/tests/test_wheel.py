@@ -36,11 +36,11 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def run(python: Path, program: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program where neither the sources nor the library of the build are to be seen."""
-    hidden = ("PYTHONPATH", "KVFFI_LIBRARY", "VIRTUAL_ENV")
+def run(python: Path, *program: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program where neither the sources, nor the library of the build, nor its NIXL are to be seen."""
+    hidden = ("PYTHONPATH", "KVFFI_LIBRARY", "KVNIXL_LIBRARY", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
     env = {name: value for name, value in os.environ.items() if name not in hidden}
-    command = [str(python), "-I", "-c", program]
+    command = [str(python), "-I", *program]
     return subprocess.run(command, env=env, cwd=python.parent, capture_output=True, text=True, timeout=120)
 
 
@@ -52,7 +52,7 @@ def test_one_wheel_is_for_all_pythons_and_carries_the_library(wheel: Path) -> No
 
 
 def test_an_installed_wheel_uses_its_own_library(python: Path) -> None:
-    done = run(python, "import kvffi; print(kvffi.version(), kvffi.library_path())")
+    done = run(python, "-c", "import kvffi; print(kvffi.version(), kvffi.library_path())")
     version, path = done.stdout.split()
     assert version == kvffi.version()
     assert Path(path).is_relative_to(python.parents[1])
@@ -69,6 +69,30 @@ def test_the_readme_s_snippet_is_an_example_and_runs_in_a_fresh_environment(pyth
     assert snippets
     for snippet in snippets:
         assert any(snippet in example for example in examples), snippet
-        done = run(python, snippet)
+        done = run(python, "-c", snippet)
         assert (done.returncode, done.stderr) == (0, "")
         assert "[442368 221184]" in done.stdout
+
+
+def nixl_wheel() -> Path | None:
+    """The folder of packages that holds the build's NIXL, if that is a wheel."""
+    library = Path(os.environ.get("KVNIXL_LIBRARY", ""))
+    folders = [folder for folder in (library, *library.parents) if list(folder.glob("nixl*.dist-info"))]
+    return folders[0].resolve() if folders else None
+
+
+def test_nixl_is_found_in_a_wheel_of_a_fresh_environment(python: Path) -> None:
+    packages = nixl_wheel()
+    if packages is None:
+        pytest.skip("the build's NIXL is no wheel: KVNIXL_LIBRARY names none")
+    # As good as installed, without unpacking it another time.
+    (site,) = python.parents[1].glob("lib/python3*/site-packages")
+    (site / "nixl.pth").write_text(f"{packages}\n")
+    try:
+        found = run(python, "-c", "from kvffi import _nixl; print(_nixl.library())").stdout
+        done = run(python, str(ROOT / "examples/python/03_transfer.py"))
+    finally:
+        (site / "nixl.pth").unlink()
+    assert done.returncode == 0, done.stderr
+    assert "0 bytes wrong" in done.stdout
+    assert Path(found.strip()).is_relative_to(packages)

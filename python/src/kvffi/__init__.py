@@ -6,67 +6,142 @@ A Python face of kvffi.h, the C ABI: it adds no logic. Words and rules are those
                every offset), `Spec.from_json`, `Spec.from_dict`
     a plan     `Pair` of two specs; `Pair.explain` says what a block costs, and why
     an answer  `Pair.answer` for lists of blocks, then `Answer.descriptors`, a numpy array
+    an agent   `Agent` registers memory, connects peers by their blobs, starts transfers and sends notifications
+    a transfer `Transfer.poll`, `Transfer.wait`
 
 Objects free what they hold when they are closed, at the end of a `with` block, or when nothing refers to them. What
 fails raises an `Error` with a status, a text and findings. Every call releases the GIL. numpy is needed only for what
 returns its arrays, torch for nothing.
 """
 
-from ._declarations import AnswerTotals, Descriptor, MemoryRange, Region, Share, ZeroRange
+from ._declarations import (
+    AgentStats,
+    AnswerTotals,
+    Bucket,
+    Descriptor,
+    MemoryRange,
+    QuarantinedRange,
+    Region,
+    Share,
+    TransferStats,
+    ZeroRange,
+)
 from ._library import library_path
-from ._names import Conv, Element, Kind, Layout, Mem, Op, Packing, Role, Rows, Sharding, Span, Usage
+from ._names import (
+    Barrier,
+    Conv,
+    Element,
+    Fault,
+    Histogram,
+    Kind,
+    Layout,
+    Locality,
+    Mem,
+    Op,
+    Packing,
+    Role,
+    Rows,
+    Sharding,
+    Span,
+    Usage,
+)
+from .agent import Agent, AgentInfo, Limits, NixlOptions, Notification
 from .answer import Answer
 from .arrangement import Arrangement, Pool
 from .builder import Part, SpecBuilder
 from .errors import (
     ArgumentError,
+    BlobError,
     BusyError,
+    DeviceError,
     Error,
+    Forked,
+    InUse,
     JsonError,
+    LeftUnsettled,
+    LibraryError,
+    OrderError,
+    OutOfRange,
     PairError,
+    PeerGone,
     ProofError,
     RequestError,
     RowError,
+    ShutDown,
     SpecError,
+    TransferError,
+    TransferFailed,
+    TransferUnsettled,
+    TransportError,
+    WouldBlock,
 )
 from .local_plan import LocalPlan, Member
+from .loopback import Loopback
 from .page import Page
 from .pair import GAP_ANY, Pair
+from .peer import Peer, PeerInfo
+from .quarantine import Quarantined
 from .request import HOLE, BlockList, Request
 from .spec import Spec, check
 from .tensor import TensorView
 from .tensors import Tensors
+from .transfer import State, Transfer
 from .worker import Group, Storage, Worker
 
 __all__ = [
     "GAP_ANY",
     "HOLE",
+    "Agent",
+    "AgentInfo",
+    "AgentStats",
     "Answer",
     "AnswerTotals",
     "ArgumentError",
     "Arrangement",
+    "Barrier",
+    "BlobError",
     "BlockList",
+    "Bucket",
     "BusyError",
     "Conv",
     "Descriptor",
+    "DeviceError",
     "Element",
     "Error",
+    "Fault",
+    "Forked",
     "Group",
+    "Histogram",
+    "InUse",
     "JsonError",
     "Kind",
     "Layout",
+    "LeftUnsettled",
+    "LibraryError",
+    "Limits",
     "LocalPlan",
+    "Locality",
+    "Loopback",
     "Mem",
     "Member",
     "MemoryRange",
+    "NixlOptions",
+    "Notification",
     "Op",
+    "OrderError",
+    "OutOfRange",
     "Packing",
     "Page",
     "Pair",
     "PairError",
     "Part",
+    "Peer",
+    "PeerGone",
+    "PeerInfo",
     "Pool",
     "ProofError",
+    "Quarantined",
+    "QuarantinedRange",
     "Region",
     "Request",
     "RequestError",
@@ -75,15 +150,24 @@ __all__ = [
     "Rows",
     "Sharding",
     "Share",
+    "ShutDown",
     "Span",
     "Spec",
     "SpecBuilder",
     "SpecError",
+    "State",
     "Storage",
     "TensorView",
     "Tensors",
+    "Transfer",
+    "TransferError",
+    "TransferFailed",
+    "TransferStats",
+    "TransferUnsettled",
+    "TransportError",
     "Usage",
     "Worker",
+    "WouldBlock",
     "ZeroRange",
     "check",
     "library_path",

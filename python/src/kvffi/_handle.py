@@ -31,6 +31,13 @@ def call(function: Callable[..., int], *args: Any) -> int:
     return status
 
 
+def refusal(function: Callable[..., int], *args: Any) -> errors.Error | None:
+    """What `call` would raise, without raising it."""
+    error = ctypes.c_void_p()
+    status = function(*args, ctypes.byref(error))
+    return _exception(status, error) if status < 0 else None
+
+
 def _refused(message: str) -> errors.Error:
     return errors.ArgumentError(KVFFI_ERR_INVALID_ARGUMENT, "KVFFI_ERR_INVALID_ARGUMENT", message)
 
@@ -108,6 +115,14 @@ def take_text(function: Callable[..., int], *args: Any) -> str:
     text = make(library.kvffi_text_free, function, *args)
     data = library.kvffi_text_data(text)
     return (data or b"").decode()
+
+
+def take_bytes(function: Callable[..., int], *args: Any) -> bytes:
+    """Calls a function that makes bytes, and takes them over."""
+    library = functions()
+    made = make(library.kvffi_bytes_free, function, *args)
+    length = library.kvffi_bytes_len(made)
+    return ctypes.string_at(library.kvffi_bytes_data(made), length) if length else b""
 
 
 def structs(kind: type[_Element], function: Callable[..., int], *args: Any) -> ctypes.Array[_Element]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from . import _declarations as c
 
@@ -28,6 +28,10 @@ Span = Literal["full", "window", "chunk"]
 Rows = Literal["own", "bf16", "fp8"]
 Packing = Literal["packed", "halves", "apart"]
 Conv = Literal["channels_first", "rows_first"]
+Fault = Literal["stall", "break", "lose_notifications"]
+Locality = Literal["unknown", "same_host", "same_host_apart", "other_host"]
+Barrier = Literal["user", "pid_namespace", "ipc_namespace", "uts_namespace"]
+Histogram = Literal["post", "transfer"]
 Layout = Literal["lbhnc", "lbnhc", "lhbnc", "blhnc", "blnhc", "bhlnc"]
 
 
@@ -44,3 +48,13 @@ def number(prefix: str, word: str) -> int:
     if not isinstance(word, str) or word not in known:
         raise ValueError(f"{prefix.lower()} is {word!r}, not one of {', '.join(known)}")
     return known[word]
+
+
+def word(prefix: str, value: int) -> Any:
+    """The word of a number; "unknown" for one of a newer library."""
+    return next((name for name, known in words(prefix).items() if known == value), "unknown")
+
+
+def flagged(prefix: str, flags: int) -> Any:
+    """The words of the flags that are set."""
+    return tuple(name for name, flag in words(prefix).items() if flags & flag)

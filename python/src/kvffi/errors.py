@@ -64,6 +64,66 @@ class ProofError(Error):
     """An answer does not bring exactly the bytes that its request needs: a defect of the library."""
 
 
+class LibraryError(Error):
+    """NIXL cannot be loaded, or another one is; the message lists the places looked at."""
+
+
+class TransportError(Error):
+    """NIXL, or the loopback, failed or refused something."""
+
+
+class DeviceError(Error):
+    """Memory of a kind that cannot be used here: no GPU, no driver."""
+
+
+class OrderError(Error):
+    """A call came too early or too late: no memory is registered, or some is already."""
+
+
+class InUse(Error):
+    """Something is still in use: transfers have not settled, or an exchange needs the agent."""
+
+
+class ShutDown(Error):
+    """The agent has been shut down."""
+
+
+class OutOfRange(Error, ValueError):
+    """Bytes outside of registered memory, or memory ranges that overlap or contradict their spec."""
+
+
+class PeerGone(Error):
+    """The peer was replaced by a newer connection, disconnected, or is another agent's."""
+
+
+class BlobError(Error, ValueError):
+    """Bytes are not a peer's blob that this version can use, or it is older than what is known of the peer."""
+
+
+class WouldBlock(Error):
+    """As much is in flight as is allowed; try again when some of it has settled."""
+
+
+class TransferError(Error):
+    """A transfer failed."""
+
+
+class TransferFailed(TransferError):
+    """A transfer failed and has settled: nothing can land any more, its blocks may be used again."""
+
+
+class TransferUnsettled(TransferError):
+    """A transfer failed and has not settled: bytes may still land, its blocks must not be used again."""
+
+
+class LeftUnsettled(Error):
+    """An agent ended with transfers that have not settled: their memory stays mapped, unused, for ever."""
+
+
+class Forked(Error):
+    """The object was made before a fork, by the parent process."""
+
+
 # What is not listed is an Error.
 CLASSES: dict[int, type[Error]] = {
     c.KVFFI_ERR_NULL: ArgumentError,
@@ -77,4 +137,19 @@ CLASSES: dict[int, type[Error]] = {
     c.KVFFI_ERR_REQUEST_REFUSED: RequestError,
     c.KVFFI_ERR_ROW_BROKEN: RowError,
     c.KVFFI_ERR_NOT_PROVEN: ProofError,
+    c.KVFFI_ERR_NO_LIBRARY: LibraryError,
+    c.KVFFI_ERR_TRANSPORT: TransportError,
+    c.KVFFI_ERR_NO_DEVICE: DeviceError,
+    c.KVFFI_ERR_WRONG_ORDER: OrderError,
+    c.KVFFI_ERR_IN_USE: InUse,
+    c.KVFFI_ERR_SHUT_DOWN: ShutDown,
+    c.KVFFI_ERR_OUT_OF_RANGE: OutOfRange,
+    c.KVFFI_ERR_PEER_GONE: PeerGone,
+    c.KVFFI_ERR_BLOB: BlobError,
+    c.KVFFI_ERR_STALE_BLOB: BlobError,
+    c.KVFFI_ERR_WOULD_BLOCK: WouldBlock,
+    c.KVFFI_ERR_TRANSFER_FAILED: TransferFailed,
+    c.KVFFI_ERR_TRANSFER_UNSETTLED: TransferUnsettled,
+    c.KVFFI_ERR_LEFT_UNSETTLED: LeftUnsettled,
+    c.KVFFI_ERR_FORKED: Forked,
 }

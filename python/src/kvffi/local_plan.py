@@ -22,15 +22,18 @@ class Member(NamedTuple):
 class LocalPlan(Handle):
     """What one worker registers and advertises: memory ranges, and regions with their members. Immutable."""
 
-    __slots__ = ()
+    __slots__ = ("_keep",)
+    # What the spec keeps alive.
+    _keep: tuple[object, ...]
 
     def __init__(self) -> None:
         raise TypeError("a LocalPlan is made by Spec.plan_local")
 
     @classmethod
-    def _wrap(cls, owner: Owner) -> LocalPlan:
+    def _wrap(cls, owner: Owner, keep: tuple[object, ...] = ()) -> LocalPlan:
         plan = cls.__new__(cls)
         plan._owner = owner
+        plan._keep = keep
         return plan
 
     def memory_ranges(self) -> list[c.MemoryRange]:

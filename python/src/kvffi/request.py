@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import array
 import ctypes
+import struct
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _declarations as c
 from ._names import Op, number
+from ._packed import memory, packer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +41,22 @@ class BlockList(NamedTuple):
 Lists = Union[Iterable[BlockList], Mapping[int, "BlockIds"]]
 
 
+_REQUEST = packer(c.Request)
+_BLOCK_LIST = packer(c.BlockList)
+
+
 def block_ids(blocks: Any) -> tuple[int, int, object]:
     """Address and number of block ids, and what keeps them there."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(blocks, numpy.ndarray):
+        # The usual array, the quick way: borrows it, and fails for one that is empty, read-only or has gaps.
+        if blocks.ndim == 1 and blocks.dtype.char == "I" and blocks.dtype.isnative:
+            try:
+                pinned = ctypes.c_char.from_buffer(blocks)
+            except (ValueError, TypeError, BufferError):
+                return _of_array(blocks)
+            return ctypes.addressof(pinned), len(blocks), pinned
+        return _of_array(blocks)
     if hasattr(blocks, "__array__"):
         return _of_array(blocks)
     if isinstance(blocks, (bytes, bytearray, memoryview, str)):
@@ -70,19 +87,6 @@ def _of_array(blocks: Any) -> tuple[int, int, object]:
     return ids.ctypes.data, ids.size, ids
 
 
-def block_lists(lists: Lists) -> tuple[ctypes.Array[c.BlockList], list[object]]:
-    """Lists of one side as C has them, and what keeps their ids there."""
-    if isinstance(lists, Mapping):
-        lists = [BlockList(group, blocks) for group, blocks in lists.items()]
-    keep: list[object] = []
-    made = []
-    for group, blocks, first in lists:
-        address, count, kept = block_ids(blocks)
-        keep.append(kept)
-        made.append(c.BlockList(group=group, first=first, blocks=address if count else None, num_blocks=count))
-    return (c.BlockList * len(made))(*made), keep
-
-
 class Request:
     """What to move between the two workers of a pair.
 
@@ -94,16 +98,33 @@ class Request:
     An array of uint32 is borrowed, so what is written to it later changes the request.
     """
 
-    __slots__ = ("_keep", "_struct")
+    __slots__ = ("_keep", "_pointer")
 
     def __init__(self, op: Op, *, local: Lists, remote: Lists) -> None:
-        ours, our_ids = block_lists(local)
-        theirs, their_ids = block_lists(remote)
-        self._struct = c.Request(
-            op=number("OP", op),
-            local=ctypes.addressof(ours) if len(ours) else None,
-            num_local=len(ours),
-            remote=ctypes.addressof(theirs) if len(theirs) else None,
-            num_remote=len(theirs),
-        )
-        self._keep = (ours, our_ids, theirs, their_ids)
+        ours, theirs = _listed(local), _listed(remote)
+        # The struct, and behind it the lists of both sides.
+        buffer, self._pointer, address = memory(_REQUEST.size + _BLOCK_LIST.size * (len(ours) + len(theirs)))
+        first_list = address + _REQUEST.size
+        first_remote = first_list + _BLOCK_LIST.size * len(ours)
+        sides = (first_list, len(ours), first_remote, len(theirs))
+        _REQUEST.pack_into(buffer, 0, _REQUEST.size, number("OP", op), 0, *sides)
+        place = _REQUEST.size
+        keep: list[object] = [buffer]
+        for group, blocks, first in (*ours, *theirs):
+            ids, count, kept = block_ids(blocks)
+            try:
+                _BLOCK_LIST.pack_into(buffer, place, group, 0, first, ids, count)
+            except struct.error:
+                # Says which of the numbers does not fit.
+                c.BlockList(group=group, first=first)
+                raise
+            place += _BLOCK_LIST.size
+            keep.append(kept)
+        self._keep = keep
+
+
+def _listed(lists: Lists) -> list[Any]:
+    # A dict is a Mapping; asking it first is quicker.
+    if isinstance(lists, dict) or isinstance(lists, Mapping):  # noqa: SIM101
+        return [(group, blocks, 0) for group, blocks in lists.items()]
+    return list(lists)

@@ -68,7 +68,8 @@ class Spec(Handle):
         """
         flags = c.KVFFI_LOCAL_PLAN_REQUIRE_WHOLE_ROWS if require_whole_rows else 0
         library = functions()
-        return LocalPlan._wrap(make(library.kvffi_local_plan_free, library.kvffi_local_plan_new, self._live(), flags))
+        owner = make(library.kvffi_local_plan_free, library.kvffi_local_plan_new, self._live(), flags)
+        return LocalPlan._wrap(owner, self._keep)
 
     def sources(self, remote: Spec, layer: str) -> list[c.Share]:
         """Which ranks of the peer's stage this rank reads a layer from, by rank. `remote` is any rank of the stage."""

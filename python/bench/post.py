@@ -1,0 +1,123 @@
+"""What Python adds to posting a request: `Request`, `Pair.answer` and `Agent.start` against the same calls in C.
+
+    make wheel && KVFFI_LIBRARY=target/release/libkvffi.so scripts/python.sh python/bench/post.py
+
+Both do the same with the same objects in the same process, by turns, over the loopback. The time is that of the
+thread on its processor: neither blocks, and other work of the machine would only add noise. The C half is post.c.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import numpy
+
+import kvffi
+from kvffi._handle import Owner
+from kvffi._library import functions
+
+NUM_DESCRIPTORS = 10_000
+ROUNDS = 400
+WARM = 3
+LIMIT_US = 20.0
+HERE = Path(__file__).resolve().parent
+
+
+def worker(name: str, network: kvffi.Loopback) -> tuple[kvffi.Agent, kvffi.Spec]:
+    """Blocks of one row of 64 bytes: what is posted counts, not what is moved."""
+    arrangement = kvffi.Arrangement(kvffi.Worker("org/model"))
+    arrangement.add_pool(kvffi.Pool("blhnc", 2 * NUM_DESCRIPTORS))
+    page = kvffi.Page.mla("own", row_bytes=64, format="bytes")
+    arrangement.add_layer("layers.0", page, arrangement.add_group(1))
+    spec = arrangement.build([numpy.zeros(length, numpy.uint8) for length in arrangement.storage_lens()])
+    agent = kvffi.Agent(name, loopback=network)
+    agent.register(spec)
+    return agent, spec
+
+
+def compiled(folder: str) -> Any:
+    """The function `post` of post.c."""
+    library = Path(folder) / "post.so"
+    include = HERE.parents[1] / "include"
+    command = ["cc", "-O2", "-shared", "-fPIC", "-I", str(include), str(HERE / "post.c"), str(kvffi.library_path())]
+    subprocess.run([*command, "-o", str(library)], check=True, timeout=60)
+    # Its symbols are those of the library that this process has loaded.
+    return ctypes.CDLL(str(library)).post
+
+
+def main() -> int:
+    """Prints medians, and fails if Python adds more than the limit."""
+    network = kvffi.Loopback()
+    prefill, _ = worker("prefill", network)
+    decode, spec = worker("decode", network)
+    peer = decode.connect(prefill.export())
+    pair = kvffi.Pair(spec, peer.layout())
+    answer = kvffi.Answer()
+    # Every other block, so that no two join.
+    local = numpy.arange(0, 2 * NUM_DESCRIPTORS, 2, dtype=numpy.uint32)
+    remote = local[::-1].copy()
+    times: dict[str, list[float]] = {"c answer": [], "c start": [], "py answer": [], "py start": []}
+
+    def in_python(blocks: int) -> tuple[float, float, kvffi.Transfer]:
+        ours, theirs = local[:blocks], remote[:blocks]
+        begun = time.thread_time_ns()
+        request = kvffi.Request("read", local={0: ours}, remote={0: theirs})
+        pair.answer(request, into=answer)
+        answered = time.thread_time_ns()
+        transfer = decode.start(peer, answer, notify=b"request 1", deadline=10, request="request 1")
+        started = time.thread_time_ns()
+        return (answered - begun) / 1000, (started - answered) / 1000, transfer
+
+    def in_c(blocks: int) -> tuple[float, float, kvffi.Transfer]:
+        handle = ctypes.c_void_p()
+        nanoseconds = ctypes.c_int64(), ctypes.c_int64()
+        owners = [each._live()._as_parameter_ for each in (pair, decode, peer, answer)]
+        ids = [ctypes.c_void_p(each.ctypes.data) for each in (local, remote)]
+        outputs = [ctypes.byref(each) for each in (handle, *nanoseconds)]
+        status = post(*owners, *ids, ctypes.c_size_t(blocks), *outputs)
+        if status < 0:
+            raise SystemExit(f"the calls in C fail with status {status}")
+        transfer = kvffi.Transfer._wrap(Owner(handle, functions().kvffi_transfer_free), decode._live())
+        return nanoseconds[0].value / 1000, nanoseconds[1].value / 1000, transfer
+
+    with tempfile.TemporaryDirectory() as folder:
+        post = compiled(folder)
+        for turn in range(ROUNDS):
+            # Who comes second finds the data in the caches.
+            for run in (in_python, in_c) if turn % 2 else (in_c, in_python):
+                # The agent's own thread would begin to move bytes at once, and take this one's processor.
+                network.set_faults("stall")
+                # A small request first: the code is in the caches, as it is in an engine that posts often.
+                warm = [run(1)[2] for _ in range(WARM)]
+                answered, started, transfer = run(NUM_DESCRIPTORS)
+                network.set_faults()
+                for each in (*warm, transfer):
+                    each.wait()
+                language = "py" if run is in_python else "c"
+                times[f"{language} answer"].append(answered)
+                times[f"{language} start"].append(started)
+    pair.answer(kvffi.Request("read", local={0: local}, remote={0: remote}), into=answer)
+    if answer.totals().num_descriptors != NUM_DESCRIPTORS:
+        print(f"{answer.totals().num_descriptors} descriptors, not {NUM_DESCRIPTORS}", file=sys.stderr)
+        return 1
+    print(f"{NUM_DESCRIPTORS} descriptors, median of {ROUNDS}, µs on the processor")
+    added = 0.0
+    for step in ("answer", "start"):
+        c, py = (statistics.median(times[f"{language} {step}"]) for language in ("c", "py"))
+        added += py - c
+        print(f"  {step:6}  C {c:8.1f}  Python {py:8.1f}  added {py - c:6.1f}")
+    print(f"  Python adds {added:.1f} µs to posting; at most {LIMIT_US:.0f} are allowed")
+    return 0 if added <= LIMIT_US else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

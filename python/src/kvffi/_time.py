@@ -1,0 +1,40 @@
+"""Seconds, as Python has them, and milliseconds, as kvffi.h has them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from ._declarations import KVFFI_FOREVER
+
+# A wait in C is cut into pieces of so many seconds, since signals such as Ctrl-C are handled between calls only.
+SLICE = 0.1
+
+
+def milliseconds(seconds: float | None) -> int:
+    """A timeout for C, rounded up; None is for ever."""
+    if seconds is None:
+        return KVFFI_FOREVER
+    if not seconds >= 0:
+        raise ValueError(f"a time of {seconds} seconds; give 0 or more, or None for ever")
+    return KVFFI_FOREVER if math.isinf(seconds) else min(math.ceil(seconds * 1000), KVFFI_FOREVER - 1)
+
+
+def microseconds(seconds: float) -> int:
+    """An interval for C, rounded up."""
+    if not 0 <= seconds < 1e9:
+        raise ValueError(f"an interval of {seconds} seconds; give 0 or more")
+    return math.ceil(seconds * 1_000_000)
+
+
+def wait(step: Callable[[int], bool], timeout: float | None) -> bool:
+    """Repeats `step`, which waits for some milliseconds at most, until it is true or time is out."""
+    milliseconds(timeout)
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = max(end - time.monotonic(), 0)
+        if step(milliseconds(min(left, SLICE))):
+            return True
+        if left <= SLICE and time.monotonic() >= end:
+            return False

@@ -1,0 +1,433 @@
+"""One worker's end of all transfers."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import select
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
+
+from . import _declarations as c
+from . import _nixl
+from ._checked import text
+from ._handle import Handle, Owner, call, make, structs, take_bytes
+from ._library import functions
+from ._names import Histogram, Op, number
+from ._packed import memory, packer
+from ._time import microseconds, milliseconds
+from .answer import Answer
+from .errors import Error
+from .local_plan import LocalPlan
+from .loopback import Loopback
+from .peer import Peer
+from .quarantine import Quarantined, entries
+from .spec import Spec
+from .transfer import Transfer
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Descriptors = Union[NDArray[numpy.void], ctypes.Array[c.Descriptor]]
+
+_OPTIONS = packer(c.TransferOptions)
+
+# Memory that an agent left with transfers that have not settled: it must never be used again.
+_never_freed: list[object] = []
+
+# What is in progress may settle for so long when an agent ends without being told how long.
+_GRACE = 1.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what NIXL is given at once; 0 is the default of each, and of a transfer what its agent has.
+
+    Longest descriptor in bytes, longer ones are cut; most bytes and most descriptors in a request; most requests of one
+    transfer that are in progress at once; most bytes and most descriptors of all transfers that have not settled.
+    """
+
+    descriptor_bytes: int = 0
+    request_bytes: int = 0
+    request_descriptors: int = 0
+    outstanding_requests: int = 0
+    in_flight_bytes: int = 0
+    in_flight_descriptors: int = 0
+
+    def _struct(self) -> c.Limits:
+        return c.Limits(**vars(self))
+
+
+@dataclass(frozen=True)
+class NixlOptions:
+    """How NIXL is set up.
+
+    `library`: libnixl_capi.so, or the folder that holds it. Without one it is looked for: the environment variable
+    KVNIXL_LIBRARY, an installed wheel (`nixl-cu12`, `nixl-cu13`), then where kvffi.h says. `backend`: the plugin that
+    moves the bytes, UCX by default, and its parameters. `progress_delay`: how many seconds NIXL's progress thread
+    sleeps between two looks, 0.001 by default; `spin`: it never sleeps, which takes a whole core.
+    """
+
+    library: str | None = None
+    backend: str | None = None
+    backend_params: Mapping[str, str] = field(default_factory=dict)
+    progress_delay: float = 0
+    spin: bool = False
+
+
+class AgentInfo(NamedTuple):
+    """What an agent is called, and what it has under way.
+
+    `incarnation`: random number of this agent. `generation` counts registrations. `unsettled`: transfers that have not
+    settled, whether in progress, failed or closed; their blocks are in use.
+    """
+
+    name: str
+    incarnation: int
+    generation: int
+    unsettled: int
+
+
+class Notification(NamedTuple):
+    """A short message that has arrived.
+
+    The sender's name is not authenticated. `incarnation` is that of the sending agent, None if it is no agent of this
+    library.
+    """
+
+    sender: str
+    message: bytes
+    incarnation: int | None
+
+
+class AgentOwner(Owner):
+    """Ends an agent before it frees it, and keeps its memory until then: for ever, if something may still land."""
+
+    __slots__ = ("memory", "news")
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        super().__init__(handle, functions().kvffi_agent_free)
+        self.memory: tuple[object, ...] = ()
+        # A copy of the agent's descriptor: valid also while another thread closes the agent.
+        self.news: int | None = None
+
+    def __del__(self) -> None:
+        status = functions().kvffi_agent_shutdown(self._as_parameter_, milliseconds(_GRACE), None)
+        if status == c.KVFFI_ERR_LEFT_UNSETTLED:
+            _never_freed.append(self.memory)
+        super().__del__()
+        if self.news is not None:
+            os.close(self.news)
+
+
+class Agent(Handle):
+    """One worker's end of all transfers: registered memory, connected peers, transfers, notifications.
+
+        with kvffi.Agent("decode-0") as agent:
+            agent.register(spec)
+            peer = agent.connect(blob)
+            pair = kvffi.Pair(spec, peer.layout())
+            agent.start(peer, pair.answer(request), notify=b"request 1").wait()
+
+    `name`: 1 to 128 printable ASCII characters without @; it need not be unique over restarts. NIXL is loaded by the
+    first agent of a process that has no `loopback`. Any number of threads may use one agent.
+    """
+
+    __slots__ = ()
+    _owner: AgentOwner | None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        nixl: NixlOptions | None = None,
+        loopback: Loopback | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if nixl is not None and loopback is not None:
+            raise ValueError("an agent has either nixl options or a loopback, not both")
+        nixl = nixl if nixl is not None else NixlOptions()
+        pairs = (c.KeyValue * len(nixl.backend_params))(
+            *(
+                c.KeyValue(key=text(key, "a key of backend_params"), value=text(value, key))
+                for key, value in nixl.backend_params.items()
+            )
+        )
+        library = None
+        if loopback is None:
+            library = nixl.library if nixl.library is not None else _nixl.library()
+        bounds = limits._struct() if limits is not None else None
+        network = loopback._live() if loopback is not None else None
+        options = c.AgentOptions(
+            loopback=network._as_parameter_.value if network is not None else None,
+            library=text(str(library), "library") if library is not None else None,
+            backend=text(nixl.backend, "backend") if nixl.backend is not None else None,
+            backend_params=ctypes.addressof(pairs) if len(pairs) else None,
+            num_backend_params=len(pairs),
+            progress_delay_us=microseconds(nixl.progress_delay),
+            flags=c.KVFFI_AGENT_SPIN if nixl.spin else 0,
+            limits=ctypes.addressof(bounds) if bounds is not None else None,
+        )
+        handle = ctypes.c_void_p()
+        call(functions().kvffi_agent_new, text(name, "name"), ctypes.byref(options), ctypes.byref(handle))
+        self._owner = AgentOwner(handle)
+        # Until here.
+        del pairs, bounds, network
+
+    def _live(self) -> AgentOwner:
+        owner = self._owner
+        if owner is None:
+            raise ValueError("this Agent is closed")
+        return owner
+
+    def close(self, timeout: float = _GRACE) -> None:
+        """Ends the agent: what is in progress may settle for `timeout` seconds, then memory is deregistered.
+
+        `LeftUnsettled` if transfers have not settled: the agent has ended too, but its memory stays registered and is
+        kept, unused, for the rest of the process. `InUse` if another thread's call or an exchange uses the agent;
+        nothing has happened then. Closing again does nothing.
+        """
+        owner = self._owner
+        if owner is None:
+            return
+        try:
+            call(functions().kvffi_agent_shutdown, owner, milliseconds(timeout))
+        except Error as error:
+            if error.status == c.KVFFI_ERR_LEFT_UNSETTLED:
+                _never_freed.append(owner.memory)
+                self._owner = None
+            elif error.status in (c.KVFFI_ERR_SHUT_DOWN, c.KVFFI_ERR_FORKED):
+                self._owner = None
+                return
+            raise
+        self._owner = None
+
+    def info(self) -> AgentInfo:
+        """What the agent is called, and what it has under way."""
+        info = c.AgentInfo()
+        agent = self._live()
+        call(functions().kvffi_agent_get_info, agent, ctypes.byref(info))
+        return AgentInfo((info.name or b"").decode(), info.incarnation, info.generation, info.unsettled)
+
+    def register(self, memory: LocalPlan | Spec) -> None:
+        """Registers a worker's memory, once; `deregister` allows another time.
+
+        This process and its peers may then read and write it through transfers. What the spec was built from is kept
+        until the agent is closed. Memory that the spec has by address alone must stay mapped until then, and until no
+        peer that has connected may still use it: deregistration revokes nothing.
+        """
+        agent = self._live()
+        plan = memory.plan_local() if isinstance(memory, Spec) else memory
+        call(functions().kvffi_agent_register, agent, plan._live())
+        agent.memory = (*agent.memory, *plan._keep)
+
+    def deregister(self) -> None:
+        """Deregisters all memory; `InUse` while a transfer has not settled.
+
+        Peers that have connected can still reach it until they are told, so it is kept until the agent is closed.
+        """
+        call(functions().kvffi_agent_deregister, self._live())
+
+    def export(self) -> bytes:
+        """The blob that peers connect to. Send it to them over a channel of the engine's own.
+
+        Whoever has it can read and write the registered memory.
+        """
+        return take_bytes(functions().kvffi_agent_export, self._live())
+
+    def connect(self, blob: bytes | bytearray | memoryview) -> Peer:
+        """Connects the peer whose blob this is. The same blob again gives the same peer, a newer one replaces it."""
+        agent = self._live()
+        data = bytes(blob)
+        library = functions()
+        return Peer._wrap(make(library.kvffi_peer_free, library.kvffi_agent_connect, agent, data, len(data)), agent)
+
+    def reconnect(self, peer: Peer) -> None:
+        """Opens the way to a peer anew, for example after a network failure. Transfers in progress with it fail."""
+        call(functions().kvffi_agent_reconnect, self._live(), peer._live())
+
+    def disconnect(self, peer: Peer) -> None:
+        """Lets a peer go; `InUse` while a transfer with it has not settled."""
+        call(functions().kvffi_agent_disconnect, self._live(), peer._live())
+
+    def start(
+        self,
+        peer: Peer,
+        what: Answer | Descriptors,
+        *,
+        op: Op | None = None,
+        notify: bytes | None = None,
+        deadline: float | None = None,
+        request: str | None = None,
+        padding_bytes: int = 0,
+        limits: Limits | None = None,
+    ) -> Transfer:
+        """Starts to move bytes. Checks every descriptor and queues; nothing blocks.
+
+        `what`: an answer of a plan with this peer's layout, or descriptors as `Answer.descriptors` gives them, with
+        their `op`: "read" from the peer, "write" to it. `notify`: sent to the peer after the last byte is in place, and
+        never if the transfer fails. `deadline`: seconds after which it has failed; NIXL has no timeout of its own.
+        `request`: the engine's name of what the blocks belong to, for logs and quarantine. `padding_bytes`: for
+        statistics; an answer knows its own.
+
+        `OutOfRange` names a descriptor outside registered memory. `WouldBlock` if too much is in flight: try again.
+        """
+        agent = self._live()
+        bounds = limits._struct() if limits is not None else None
+        message = b"" if notify is None else notify
+        name = b"" if request is None else text(request, "request") + b"\0"
+        # The struct, and behind it the texts that it points to.
+        buffer, options, address = memory(_OPTIONS.size + len(message) + len(name) + 1)
+        buffer[_OPTIONS.size :] = message + name + b"\0"
+        try:
+            _OPTIONS.pack_into(
+                buffer,
+                0,
+                _OPTIONS.size,
+                address + _OPTIONS.size if notify is not None else 0,
+                len(message),
+                _deadline(deadline),
+                address + _OPTIONS.size + len(message) if request is not None else 0,
+                padding_bytes,
+                ctypes.addressof(bounds) if bounds is not None else 0,
+            )
+        except struct.error:
+            # Says which of the numbers does not fit.
+            c.TransferOptions(padding_bytes=padding_bytes)
+            raise
+        handle = ctypes.c_void_p()
+        library = functions()
+        if isinstance(what, Answer):
+            if op is not None:
+                raise ValueError("an answer has the direction of its request; leave op out")
+            arguments: tuple[Any, ...] = (agent, peer._live(), what._live(), ctypes.byref(options))
+            call(library.kvffi_agent_start_answer, *arguments, ctypes.byref(handle))
+        else:
+            if op is None:
+                raise ValueError("descriptors have no direction; give op")
+            descriptors, count, kept = _descriptors(what)
+            arguments = (agent, peer._live(), number("OP", op), descriptors, count, ctypes.byref(options))
+            call(library.kvffi_agent_start, *arguments, ctypes.byref(handle))
+            del kept
+        return Transfer._wrap(Owner(handle, library.kvffi_transfer_free), agent)
+
+    def notify(self, peer: Peer, message: bytes) -> None:
+        """Sends a short message. Messages to one peer arrive in order; no error is no proof of delivery."""
+        data = bytes(message)
+        call(functions().kvffi_agent_notify, self._live(), peer._live(), data, len(data))
+
+    def notifications(self) -> list[Notification]:
+        """Takes all notifications that have arrived. An agent with an exchange leaves them to its exchange."""
+        library = functions()
+        arrived = make(library.kvffi_notifications_free, library.kvffi_agent_take_notifications, self._live())
+        if not arrived._as_parameter_:
+            return []
+        return [
+            Notification(
+                (each.sender or b"").decode(),
+                ctypes.string_at(each.message, each.message_len) if each.message_len else b"",
+                each.incarnation if each.has_incarnation else None,
+            )
+            for each in structs(c.Notification, library.kvffi_notifications_get, arrived)
+        ]
+
+    def listen(self, timeout: float | None = None) -> Iterator[Notification]:
+        """Notifications as they arrive; ends when none has arrived for `timeout` seconds.
+
+        Waits without using the processor, and without the GIL.
+        """
+        end = _end(timeout)
+        while True:
+            for notification in self.notifications():
+                yield notification
+                end = _end(timeout)
+            left = end - time.monotonic()
+            if left <= 0 or not self.wait_for_news(left):
+                return
+
+    def wait_for_news(self, timeout: float | None = None) -> bool:
+        """Waits on the descriptor of `fd`, and clears it; False if nothing has happened for `timeout` seconds.
+
+        Look at transfers and notifications after this call.
+        """
+        agent = self._live()
+        poll = select.poll()
+        poll.register(self.fd() if agent.news is None else agent.news, select.POLLIN)
+        milliseconds(timeout)
+        ready = poll.poll(None if timeout is None or math.isinf(timeout) else timeout * 1000)
+        self.clear_fd()
+        return bool(ready)
+
+    def fd(self, look_every: float = 0) -> int:
+        """A file descriptor for an event loop; only wait for it to be readable.
+
+        It is readable when a transfer has ended or settled, when a notification has arrived, when an exchange has
+        something to do, when the agent has ended, and once right after each call of this. Then call `clear_fd` and look
+        at everything. `look_every`: how often, in seconds, notifications are asked for; 0.001 by default. It is valid
+        as long as this object.
+        """
+        agent = self._live()
+        fd = ctypes.c_int32()
+        call(functions().kvffi_agent_get_fd, agent, microseconds(look_every), ctypes.byref(fd))
+        if agent.news is None:
+            agent.news = os.dup(fd.value)
+        return agent.news
+
+    def clear_fd(self) -> None:
+        """Makes the descriptor unreadable until something happens again. Look at everything after this call."""
+        call(functions().kvffi_agent_clear_fd, self._live())
+
+    def raise_fd(self) -> None:
+        """Makes the descriptor readable, for example to end another thread's wait."""
+        call(functions().kvffi_agent_raise_fd, self._live())
+
+    def stats(self) -> c.AgentStats:
+        """What the agent has done since it was made, and what it is doing."""
+        stats = c.AgentStats()
+        call(functions().kvffi_agent_get_stats, self._live(), ctypes.byref(stats))
+        return stats
+
+    def histogram(self, histogram: Histogram) -> list[c.Bucket]:
+        """A histogram: "post" of the time inside each post, "transfer" from start to outcome of those that are done."""
+        function = functions().kvffi_agent_get_histogram
+        return list(structs(c.Bucket, function, self._live(), number("HISTOGRAM", histogram)))
+
+    def quarantine(self) -> list[Quarantined]:
+        """The transfers that have failed and not settled. They leave when they settle."""
+        library = functions()
+        listed = make(library.kvffi_quarantine_free, library.kvffi_agent_get_quarantine, self._live())
+        return entries(listed) if listed._as_parameter_ else []
+
+
+def _end(timeout: float | None) -> float:
+    return math.inf if timeout is None else time.monotonic() + timeout
+
+
+def _deadline(deadline: float | None) -> int:
+    if deadline is None:
+        return 0
+    if not deadline > 0:
+        raise ValueError(f"the deadline is {deadline} seconds; give more than 0, or None for none")
+    return milliseconds(deadline)
+
+
+def _descriptors(descriptors: Any) -> tuple[int | None, int, object]:
+    """Address and number of descriptors, and what keeps them there."""
+    if isinstance(descriptors, ctypes.Array):
+        if descriptors._type_ is not c.Descriptor:
+            raise TypeError(f"descriptors are an array of {descriptors._type_.__name__}, not of Descriptor")
+        return ctypes.addressof(descriptors) if len(descriptors) else None, len(descriptors), descriptors
+    import numpy
+
+    array = numpy.asarray(descriptors)
+    expected = numpy.dtype(c.Descriptor)
+    if array.dtype != expected or array.ndim != 1:
+        given = f"of type {array.dtype} and shape {array.shape}"
+        raise TypeError(f"descriptors are {given}; one axis of {expected} is needed")
+    array = numpy.ascontiguousarray(array)
+    return array.ctypes.data if len(array) else None, len(array), array

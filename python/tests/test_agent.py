@@ -1,0 +1,438 @@
+"""Agents, peers, transfers and notifications, over the loopback: what is right, and what is not."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import pytest
+
+import kvffi
+from conftest import mla
+
+ROW = 3 * 64 * 1152
+PATIENCE = 20.0
+
+
+@dataclass
+class Worker:
+    agent: kvffi.Agent
+    spec: kvffi.Spec
+    cache: numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
+
+
+def worker(name: str, network: kvffi.Loopback, byte: int, **options: Any) -> Worker:
+    arrangement = kvffi.Arrangement(kvffi.Worker("org/model"))
+    arrangement.add_pool(kvffi.Pool("blhnc", 16))
+    group = arrangement.add_group(64)
+    for layer in range(3):
+        arrangement.add_layer(f"layers.{layer}", kvffi.Page.mla(), group)
+    (length,) = arrangement.storage_lens()
+    cache = numpy.full((16, length // 16), byte, numpy.uint8)
+    spec = arrangement.build([cache])
+    agent = kvffi.Agent(name, loopback=network, **options)
+    agent.register(spec)
+    return Worker(agent, spec, cache)
+
+
+@pytest.fixture
+def network() -> Iterator[kvffi.Loopback]:
+    with kvffi.Loopback() as network:
+        yield network
+        network.set_faults()
+
+
+@pytest.fixture
+def prefill(network: kvffi.Loopback) -> Worker:
+    return worker("prefill", network, 7)
+
+
+@pytest.fixture
+def decode(network: kvffi.Loopback) -> Worker:
+    return worker("decode", network, 0)
+
+
+@pytest.fixture
+def peer(decode: Worker, prefill: Worker) -> kvffi.Peer:
+    return decode.agent.connect(prefill.agent.export())
+
+
+def answer(decode: Worker, peer: kvffi.Peer, op: kvffi.Op = "read") -> kvffi.Answer:
+    pair = kvffi.Pair(decode.spec, peer.layout(), op=op)
+    return pair.answer(kvffi.Request(op, local={0: [5, 6, 9]}, remote={0: [1, 2, 8]}))
+
+
+def posted(transfer: kvffi.Transfer) -> kvffi.Transfer:
+    """Waits until the agent's thread has posted: what was not posted settles at once."""
+    end = time.monotonic() + PATIENCE
+    while not transfer.stats().requests and time.monotonic() < end:
+        time.sleep(0.001)
+    return transfer
+
+
+def test_a_transfer_moves_its_blocks_and_nothing_else(decode: Worker, prefill: Worker, peer: kvffi.Peer) -> None:
+    transfer = decode.agent.start(peer, answer(decode, peer), notify=b"request\0one", deadline=PATIENCE, request="one")
+    assert transfer.wait(PATIENCE)
+    assert transfer.poll() == "done"
+    assert transfer.error() is None
+    assert transfer.wait_settled(0)
+    expected = numpy.zeros_like(decode.cache)
+    expected[[5, 6, 9]] = 7
+    assert (decode.cache == expected).all()
+    (arrived,) = prefill.agent.listen(0.2)
+    assert arrived == ("decode", b"request\0one", decode.agent.info().incarnation)
+    stats = transfer.stats()
+    assert (stats.bytes, stats.descriptors, stats.is_settled, stats.cause) == (3 * ROW, 2, 1, 0)
+
+
+def test_a_write_goes_the_other_way(decode: Worker, prefill: Worker, peer: kvffi.Peer) -> None:
+    decode.cache[:] = 9
+    assert decode.agent.start(peer, answer(decode, peer, "write")).wait(PATIENCE)
+    assert [int(byte) for byte in prefill.cache[:, -1]] == [7, 9, 9, 7, 7, 7, 7, 7, 9, 7, 7, 7, 7, 7, 7, 7]
+
+
+def test_descriptors_may_be_a_numpy_array_or_an_array_of_ctypes(decode: Worker, peer: kvffi.Peer) -> None:
+    answered = answer(decode, peer)
+    for descriptors in (answered.descriptors(), answered.descriptors()[::-1], answered.descriptor_structs()):
+        decode.cache[:] = 0
+        assert decode.agent.start(peer, descriptors, op="read").wait(PATIENCE)
+        assert decode.cache[:, 0].tolist() == [0, 0, 0, 0, 0, 7, 7, 0, 0, 7, 0, 0, 0, 0, 0, 0]
+
+
+def test_no_descriptors_are_done_at_once_and_notify(decode: Worker, prefill: Worker, peer: kvffi.Peer) -> None:
+    none = answer(decode, peer).descriptors()[:0]
+    assert decode.agent.start(peer, none, op="read", notify=b"").wait(PATIENCE)
+    assert [each.message for each in prefill.agent.listen(0.2)] == [b""]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"op": "read"}, ValueError),
+        ({"deadline": 0}, ValueError),
+        ({"deadline": float("nan")}, ValueError),
+        ({"request": "a\0b"}, ValueError),
+        ({"notify": bytes(8193)}, kvffi.ArgumentError),
+        ({"padding_bytes": -1}, OverflowError),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused(
+    decode: Worker, peer: kvffi.Peer, wrong: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        decode.agent.start(peer, answer(decode, peer), **wrong)
+    assert decode.agent.info().unsettled == 0
+
+
+@pytest.mark.parametrize("wrong", [numpy.zeros(3), numpy.zeros((2, 2), numpy.uint64), [1, 2], b"abc", None])
+def test_what_is_no_descriptors_is_refused(decode: Worker, peer: kvffi.Peer, wrong: Any) -> None:
+    with pytest.raises(TypeError):
+        decode.agent.start(peer, wrong, op="read")
+
+
+@pytest.mark.parametrize("field", ["local_offset", "remote_offset", "len", "local_storage", "remote_storage"])
+def test_a_descriptor_outside_of_registered_memory_is_named(decode: Worker, peer: kvffi.Peer, field: str) -> None:
+    descriptors = answer(decode, peer).descriptors().copy()
+    descriptors[1][field] = numpy.iinfo(descriptors.dtype[field]).max
+    with pytest.raises(kvffi.OutOfRange):
+        decode.agent.start(peer, descriptors, op="read")
+    assert (decode.cache == 0).all()
+
+
+def test_a_transfer_that_fails_unsettled_says_so_until_it_settles(
+    decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback
+) -> None:
+    network.set_faults("stall")
+    transfer = posted(decode.agent.start(peer, answer(decode, peer), deadline=0.5, request="stalled"))
+    with pytest.raises(kvffi.TransferUnsettled) as caught:
+        transfer.wait(PATIENCE)
+    assert caught.value.name == "KVFFI_ERR_TRANSFER_UNSETTLED"
+    assert transfer.poll() == "unsettled"
+    assert not transfer.wait_settled(0.05)
+    assert isinstance(transfer.error(), kvffi.TransferUnsettled)
+    (entry,) = decode.agent.quarantine()
+    assert (entry.request, entry.peer, entry.op, entry.cause) == ("stalled", "prefill", "read", "KVFFI_ERR_DEADLINE")
+    assert sum(each.len for each in entry.ranges) == entry.bytes == 3 * ROW
+    assert entry.age > 0
+    assert decode.agent.stats().quarantined == 1
+    with pytest.raises(kvffi.InUse):
+        decode.agent.disconnect(peer)
+    network.set_faults()
+    assert transfer.wait_settled(PATIENCE)
+    assert transfer.poll() == "failed"
+    assert isinstance(transfer.error(), kvffi.TransferFailed)
+    assert decode.agent.quarantine() == []
+
+
+def test_a_cancelled_transfer_fails(decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback) -> None:
+    network.set_faults("stall")
+    transfer = decode.agent.start(peer, answer(decode, peer))
+    assert not transfer.wait(0.01)
+    assert transfer.poll() == "in_progress"
+    transfer.cancel()
+    with pytest.raises(kvffi.TransferError, match="cancel"):
+        transfer.wait(PATIENCE)
+    network.set_faults()
+    assert transfer.wait_settled(PATIENCE)
+    assert decode.agent.stats().failed_cancelled == 1
+
+
+def test_a_transfer_that_is_dropped_is_cancelled_and_counted_until_it_settles(
+    decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback
+) -> None:
+    network.set_faults("stall")
+    posted(decode.agent.start(peer, answer(decode, peer), request="dropped"))
+    gc.collect()
+    assert decode.agent.info().unsettled == 1
+    network.set_faults()
+    end = time.monotonic() + PATIENCE
+    while decode.agent.info().unsettled and time.monotonic() < end:
+        decode.agent.wait_for_news(0.1)
+    assert decode.agent.info().unsettled == 0
+
+
+def test_memory_lives_as_long_as_bytes_may_land_in_it(network: kvffi.Loopback, prefill: Worker) -> None:
+    decode = worker("decode", network, 0)
+    alive = weakref.ref(decode.cache)
+    peer = decode.agent.connect(prefill.agent.export())
+    network.set_faults("stall")
+    transfer = posted(decode.agent.start(peer, answer(decode, peer)))
+    with pytest.raises(kvffi.LeftUnsettled):
+        decode.agent.close(0.05)
+    assert decode.agent.closed
+    del decode, peer, transfer
+    gc.collect()
+    assert alive() is not None
+
+
+def test_memory_goes_with_its_agent(network: kvffi.Loopback) -> None:
+    decode = worker("decode", network, 0)
+    alive = weakref.ref(decode.cache)
+    agent = decode.agent
+    del decode
+    gc.collect()
+    assert alive() is not None
+    del agent
+    gc.collect()
+    assert alive() is None
+
+
+def test_an_agent_that_is_closed_is_refused(decode: Worker, peer: kvffi.Peer) -> None:
+    answered = answer(decode, peer)
+    decode.agent.close()
+    decode.agent.close()
+    for use in (
+        decode.agent.info,
+        decode.agent.export,
+        decode.agent.notifications,
+        lambda: decode.agent.start(peer, answered),
+        lambda: decode.agent.register(decode.spec),
+        lambda: decode.agent.notify(peer, b""),
+        decode.agent.stats,
+        decode.agent.fd,
+    ):
+        with pytest.raises(ValueError, match="Agent is closed"):
+            use()
+
+
+def test_an_agent_is_not_closed_under_another_thread_s_call(decode: Worker) -> None:
+
+    def listen() -> None:
+        with contextlib.suppress(ValueError, kvffi.ShutDown):
+            list(decode.agent.listen(0.5))
+
+    waiting = threading.Thread(target=listen)
+    waiting.start()
+    end = time.monotonic() + PATIENCE
+    while not decode.agent.closed and time.monotonic() < end:
+        try:
+            decode.agent.close()
+        except kvffi.InUse:
+            time.sleep(0.001)
+    waiting.join(PATIENCE)
+    assert decode.agent.closed
+    assert not waiting.is_alive()
+
+
+def test_calls_in_the_wrong_order_are_refused(network: kvffi.Loopback, prefill: Worker) -> None:
+    with kvffi.Agent("bare", loopback=network) as bare:
+        with pytest.raises(kvffi.OrderError):
+            bare.export()
+        with pytest.raises(kvffi.OrderError):
+            bare.connect(prefill.agent.export())
+        with pytest.raises(kvffi.OrderError):
+            bare.deregister()
+    with pytest.raises(kvffi.OrderError):
+        prefill.agent.register(prefill.spec)
+    prefill.agent.deregister()
+    prefill.agent.register(prefill.spec.plan_local())
+
+
+CHANGES = [lambda blob: b"", lambda blob: blob[:-1], lambda blob: bytes(100), lambda blob: blob + b"x"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_bytes_that_are_no_blob_are_refused(decode: Worker, prefill: Worker, change: Any) -> None:
+    with pytest.raises(kvffi.BlobError):
+        decode.agent.connect(change(prefill.agent.export()))
+
+
+def test_an_agent_does_not_connect_to_itself_or_to_another_model(decode: Worker, network: kvffi.Loopback) -> None:
+    with pytest.raises(kvffi.BlobError):
+        decode.agent.connect(decode.agent.export())
+    with kvffi.Agent("other", loopback=network) as other:
+        memory = numpy.zeros(16 * ROW, numpy.uint8)
+        other.register(mla(memory.ctypes.data, model="org/other"))
+        with pytest.raises(kvffi.PairError):
+            decode.agent.connect(other.export())
+
+
+def test_a_peer_that_was_let_go_is_refused(decode: Worker, peer: kvffi.Peer) -> None:
+    info = peer.info()
+    assert (info.name, info.unsettled, info.is_gone, info.locality) == ("prefill", 0, False, "same_host")
+    answered = answer(decode, peer)
+    decode.agent.disconnect(peer)
+    with pytest.raises(kvffi.PeerGone):
+        decode.agent.start(peer, answered)
+    with pytest.raises(kvffi.PeerGone):
+        decode.agent.notify(peer, b"late")
+    with pytest.raises(kvffi.PeerGone):
+        decode.agent.reconnect(peer)
+
+
+@pytest.mark.parametrize("name", ["", "a@b", "ü", "x" * 129, "a\0b"])
+def test_a_name_that_cannot_be_is_refused(network: kvffi.Loopback, name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        kvffi.Agent(name, loopback=network)
+
+
+def test_too_much_in_flight_would_block(network: kvffi.Loopback, prefill: Worker) -> None:
+    decode = worker("decode", network, 0, limits=kvffi.Limits(in_flight_bytes=ROW, request_descriptors=1))
+    peer = decode.agent.connect(prefill.agent.export())
+    network.set_faults("stall")
+    first = decode.agent.start(peer, answer(decode, peer))
+    with pytest.raises(kvffi.WouldBlock):
+        decode.agent.start(peer, answer(decode, peer))
+    assert decode.agent.stats().transfers_refused == 1
+    network.set_faults()
+    assert first.wait(PATIENCE)
+    with pytest.raises(OverflowError):
+        worker("x", network, 0, limits=kvffi.Limits(request_bytes=-1))
+
+
+def test_notifications_arrive_in_order_and_end_a_wait(decode: Worker, prefill: Worker, peer: kvffi.Peer) -> None:
+    def send() -> None:
+        for number in range(50):
+            decode.agent.notify(peer, str(number).encode())
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert [int(arrived.message) for arrived in prefill.agent.listen(0.5)] == list(range(50))
+    sender.join(PATIENCE)
+
+
+def test_another_thread_s_wait_can_be_ended(decode: Worker) -> None:
+    decode.agent.wait_for_news(0)
+    started = time.monotonic()
+    timer = threading.Timer(0.05, decode.agent.raise_fd)
+    timer.start()
+    assert decode.agent.wait_for_news(PATIENCE)
+    assert time.monotonic() - started < PATIENCE / 2
+    assert not decode.agent.wait_for_news(0)
+
+
+def test_waiting_releases_the_gil(decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback) -> None:
+    network.set_faults("stall")
+    transfer = decode.agent.start(peer, answer(decode, peer))
+    waiting = threading.Thread(target=transfer.wait, args=(1.0,))
+    waiting.start()
+    counted = 0
+    while waiting.is_alive():
+        counted += 1
+    waiting.join()
+    network.set_faults()
+    # A thread that held the GIL while it waits would let this one count a few times.
+    assert counted > 10_000
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_a_timeout_that_cannot_be_is_refused(decode: Worker, peer: kvffi.Peer, timeout: float) -> None:
+    transfer = decode.agent.start(peer, answer(decode, peer))
+    with pytest.raises(ValueError, match="seconds"):
+        transfer.wait(timeout)
+    with pytest.raises(ValueError, match="seconds"):
+        decode.agent.wait_for_news(timeout)
+
+
+def test_nixl_options_and_a_loopback_exclude_each_other(network: kvffi.Loopback) -> None:
+    with pytest.raises(ValueError, match="either"):
+        kvffi.Agent("a", nixl=kvffi.NixlOptions(), loopback=network)
+
+
+def test_a_nixl_that_cannot_be_loaded_is_an_error_that_names_it(tmp_path: Any) -> None:
+    with pytest.raises(kvffi.LibraryError, match="no-such-nixl"):
+        kvffi.Agent("a", nixl=kvffi.NixlOptions(library=str(tmp_path / "no-such-nixl")))
+
+
+def _use_in_child(decode: Worker, results: Any) -> None:
+    try:
+        decode.agent.info()
+    except kvffi.Forked as error:
+        results.send(error.name)
+    os._exit(0)
+
+
+def test_an_agent_of_the_parent_is_refused_in_a_fork(decode: Worker) -> None:
+    context = multiprocessing.get_context("fork")
+    results, end = context.Pipe(duplex=False)
+    child = context.Process(target=_use_in_child, args=(decode, end))
+    child.start()
+    try:
+        assert results.poll(PATIENCE)
+        assert results.recv() == "KVFFI_ERR_FORKED"
+    finally:
+        child.join(PATIENCE)
+
+
+def test_a_histogram_counts_every_transfer(decode: Worker, peer: kvffi.Peer) -> None:
+    for _ in range(3):
+        decode.agent.start(peer, answer(decode, peer)).wait(PATIENCE)
+    assert sum(bucket.count for bucket in decode.agent.histogram("transfer")) == 3
+    assert decode.agent.histogram("post")[-1].upper_seconds == float("inf")
+
+
+def test_a_signal_ends_a_wait(decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback) -> None:
+    class Alarm(Exception):
+        pass
+
+    def ring(number: int, frame: object) -> None:
+        raise Alarm
+
+    network.set_faults("stall")
+    transfer = decode.agent.start(peer, answer(decode, peer))
+    before = signal.signal(signal.SIGALRM, ring)
+    started = time.monotonic()
+    try:
+        for wait in (transfer.wait, transfer.wait_settled, decode.agent.wait_for_news):
+            while decode.agent.wait_for_news(0):
+                pass
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Alarm):
+                wait(PATIENCE)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - started < PATIENCE / 2
+    network.set_faults()
+    assert transfer.wait(PATIENCE)
