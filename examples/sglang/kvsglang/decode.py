@@ -69,7 +69,7 @@ class DecodeManager:
         self._registered: dict[tuple[str, int, int], Rank] = {}
         self._failures: dict[str, int] = {}
         self._generation = 0
-        self._transport = Transport(self.mapped, options.backend)
+        self._transport = Transport(self.mapped, options)
         self._socket = ControlSocket(options.host, self._handle)
         self._said = peers.registration(
             self.lists,
@@ -100,6 +100,11 @@ class DecodeManager:
             self._engines[address] = info
         self._fit(info)
         return True
+
+    @property
+    def endpoint(self) -> str:
+        """Where this worker listens: ``host:port``."""
+        return f"{self.options.host}:{self._socket.port}"
 
     def held(self) -> dict[int, list[int]]:
         """Pages that must not be used again yet, by room: somebody may still write into them."""

@@ -30,3 +30,6 @@ class Options:
     heartbeat_failures: int = 2
     """Looks that must fail before the engine is taken for lost."""
     backend: str = "UCX"
+    """NIXL's."""
+    most_bytes: int = 16 << 20
+    """A post may copy all of its bytes inside the call: more than so many are posted in pieces."""

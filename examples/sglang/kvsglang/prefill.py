@@ -59,7 +59,7 @@ class PrefillManager:
         self._peers: dict[str, Peer] = {}
         self._ended: dict[int, tuple[str, float]] = {}
         self._closed = False
-        self._transport = Transport(self.mapped, options.backend)
+        self._transport = Transport(self.mapped, options)
         self._socket = ControlSocket(options.host, self._handle)
         self._thread = threading.Thread(target=self._run, daemon=True, name="prefill transfers")
         self._thread.start()
@@ -158,7 +158,7 @@ class PrefillManager:
         """Whether a request's pages may be used again here: nothing reads them any more."""
         with self._lock:
             room = self._rooms.get(number)
-            return room is None or room.is_drained
+            return room is None or room.is_drained()
 
     def clear(self, number: int) -> None:
         """Forgets a request: at once, or when its writes have settled. One that is under way is aborted."""
@@ -170,6 +170,23 @@ class PrefillManager:
                 self._fail(room, "the sender was cleared while bytes moved")
             room.cleared = True
             self._work.notify()
+
+    def declare_gone(self, endpoint: str) -> list[int]:
+        """Settles the writes to a decode worker whose process has provably ended; the rooms that had some.
+
+        `endpoint` is its ``host:port``. A connection that broke is no proof: what was posted may still land.
+        """
+        with self._lock:
+            gone = {agent for agent, peer in self._peers.items() if peer.endpoint == f"tcp://{endpoint}"}
+            rooms = [room for room in self._rooms.values() if gone & set(room.wanted)]
+            for room in rooms:
+                room.lost -= gone
+                room.told |= gone & set(room.wanted)
+                room.acknowledge = {to: kept for to, kept in room.acknowledge.items() if kept[0] not in gone}
+            for agent in gone:
+                del self._peers[agent]
+            self._work.notify()
+            return [room.number for room in rooms]
 
     def close(self) -> None:
         """Ends every request, waits for what was posted, and takes the memory out of NIXL's hands."""
@@ -258,11 +275,14 @@ class PrefillManager:
                 self._remember(abort.room, reason)
                 drained = True
             else:
-                if not room.state.is_final:
+                # Somebody whose request was refused for its number has no say over the one that has it.
+                members = {(wanted.host, wanted.port): agent for agent, wanted in room.wanted.items()}
+                agent = members.get((abort.host, abort.port))
+                if not room.state.is_final and (agent is not None or not room.is_complete):
                     self._fail(room, reason)
-                drained = room.is_drained
-                if not drained and abort.generation is not None:
-                    room.acknowledge[f"tcp://{abort.host}:{abort.port}"] = abort.generation
+                drained = agent is None or room.is_drained(agent)
+                if not drained and agent is not None and abort.generation is not None:
+                    room.acknowledge[f"tcp://{abort.host}:{abort.port}"] = agent, abort.generation
         if drained and abort.generation is not None:
             self._tell(f"tcp://{abort.host}:{abort.port}", AbortAck(abort.room, self.rank, abort.generation))
 
@@ -294,6 +314,11 @@ class PrefillManager:
         room.batches.clear()
         self._work.notify()
 
+    def _lose(self, room: PrefillRoom, agent: str, reason: str) -> None:
+        # An error does not settle a write: on TCP, bytes were seen to land at a living peer after it.
+        room.lost.add(agent)
+        self._fail(room, reason)
+
     def _remember(self, number: int, reason: str) -> None:
         now = time.monotonic()
         self._ended = {room: kept for room, kept in self._ended.items() if now - kept[1] < REMEMBERED}
@@ -306,7 +331,8 @@ class PrefillManager:
             with self._lock:
                 for room in [room for room in self._rooms.values() if room.is_over]:
                     del self._rooms[room.number]
-                    if room.state is Poll.FAILED:
+                    if room.state is Poll.FAILED and not room.wanted:
+                        # Its other half may still come, and is to hear of it.
                         self._remember(room.number, room.reason)
                 rooms = list(self._rooms.values())
                 if self._closed and not any(room.posted for room in rooms):
@@ -327,19 +353,20 @@ class PrefillManager:
     def _has_work(self, room: PrefillRoom) -> bool:
         moving = bool(room.posted or room.batches or (room.chunks and room.is_complete))
         finished = room.all_queued and room.is_complete and not room.state.is_final
-        to_say = bool(room.untold(self._peers)) or (room.is_drained and bool(room.acknowledge))
+        drained = any(room.is_drained(agent) for agent, _ in room.acknowledge.values())
+        to_say = bool(room.untold(self._peers)) or drained
         return moving or finished or to_say
 
     def _advance(self, room: PrefillRoom) -> None:
-        for handle in list(room.posted):
+        for posted in list(room.posted):
+            agent, handle = posted
             try:
                 if self._transport.is_done(handle):
-                    room.posted.remove(handle)
+                    room.posted.remove(posted)
             except ConnectionError as error:
-                # An error is final in NIXL: nothing more of this post is written.
-                room.posted.remove(handle)
                 with self._lock:
-                    self._fail(room, str(error))
+                    room.posted.remove(posted)
+                    self._lose(room, agent, str(error))
         with self._lock:
             chunk = room.chunks.popleft() if room.chunks and room.is_complete and not room.state.is_final else None
             if chunk is not None:
@@ -359,11 +386,11 @@ class PrefillManager:
                     return
                 batch = room.batches.popleft()
             try:
-                room.posted.append(self._transport.write(batch))
-            except Exception:
-                # The post may have begun to write before it failed, and there is nothing to ask.
-                room.lost_track = True
-                raise
+                room.posted.append((batch.agent, self._transport.write(batch)))
+            except Exception as error:  # noqa: BLE001
+                # The post may have begun to write before it failed.
+                with self._lock:
+                    self._lose(room, batch.agent, f"{type(error).__name__}: {error}")
 
     def _plan(self, room: PrefillRoom, chunk: Chunk) -> Iterator[Batch]:
         for wanted in room.wanted.values():
@@ -399,20 +426,18 @@ class PrefillManager:
                     room.state = Poll.SUCCESS
             if not room.state.is_final:
                 return
-            drained = room.is_drained
-            tell = room.untold(self._peers)
-            room.told.update(wanted.agent for wanted in tell)
-            if not drained:
-                for wanted in tell:
-                    room.acknowledge.setdefault(f"tcp://{wanted.host}:{wanted.port}", 0)
-            acknowledge = room.acknowledge if drained else {}
-            if drained:
-                room.acknowledge = {}
+            tell = [(wanted, room.is_drained(wanted.agent)) for wanted in room.untold(self._peers)]
+            for wanted, drained in tell:
+                room.told.add(wanted.agent)
+                if not drained:
+                    room.acknowledge.setdefault(f"tcp://{wanted.host}:{wanted.port}", (wanted.agent, 0))
+            acknowledge = {to: kept for to, kept in room.acknowledge.items() if room.is_drained(kept[0])}
+            room.acknowledge = {to: kept for to, kept in room.acknowledge.items() if to not in acknowledge}
             state, reason = room.state, room.reason
-        for wanted in tell:
+        for wanted, drained in tell:
             status = Status(room.number, state, self.rank, reason, drained)
             self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
-        for endpoint, generation in acknowledge.items():
+        for endpoint, (_, generation) in acknowledge.items():
             self._tell(endpoint, AbortAck(room.number, self.rank, generation))
 
     def _tell(self, endpoint: str, message: Status | AbortAck) -> None:

@@ -54,21 +54,22 @@ class PrefillRoom:
     """What each decode worker asked for, by agent."""
     chunks: deque[Chunk] = field(default_factory=deque)
     batches: deque[Batch] = field(default_factory=deque)
-    posted: list[Any] = field(default_factory=list)
+    posted: list[tuple[str, Any]] = field(default_factory=list)
+    """Agents, and what was posted to them and has not ended."""
     all_queued: bool = False
-    lost_track: bool = False
-    """Whether a post failed in a way that does not say whether it still writes."""
+    lost: set[str] = field(default_factory=set)
+    """Agents to which a write failed: its bytes may land as long as they live."""
     told: set[str] = field(default_factory=set)
     """Agents that know how it ended."""
-    acknowledge: dict[str, int] = field(default_factory=dict)
-    """Endpoints that asked to hear when it is drained, with the generation that they gave."""
+    acknowledge: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Endpoints that are to hear when it is drained, with their agent and the generation that they gave."""
     cleared: bool = False
     since: float = field(default_factory=time.monotonic)
 
-    @property
-    def is_drained(self) -> bool:
-        """Whether nothing of it is written any more."""
-        return not self.posted and not self.lost_track
+    def is_drained(self, agent: str | None = None) -> bool:
+        """Whether nothing of it is written any more, to one decode worker or to any."""
+        busy = {name for name, _ in self.posted} | self.lost
+        return agent not in busy if agent is not None else not busy
 
     @property
     def is_complete(self) -> bool:
@@ -83,18 +84,19 @@ class PrefillRoom:
         """
         if not self.state.is_final:
             return []
-        drained = self.is_drained
         return [
             wanted
             for agent, wanted in self.wanted.items()
-            if agent not in self.told and not wanted.is_dummy and (drained or (agent in peers and peers[agent].is_ours))
+            if agent not in self.told
+            and not wanted.is_dummy
+            and (self.is_drained(agent) or (agent in peers and peers[agent].is_ours))
         ]
 
     @property
     def is_over(self) -> bool:
         """Whether it can be forgotten."""
         all_told = all(agent in self.told or wanted.is_dummy for agent, wanted in self.wanted.items())
-        return self.cleared and self.is_drained and not self.acknowledge and all_told
+        return self.cleared and self.is_drained() and not self.acknowledge and all_told
 
     @property
     def prefix(self) -> int:

@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .mapping import Mapped
+from .options import Options
 
 Ranges = npt.NDArray[np.uint64]
-
-MOST_BYTES = 16 << 20
-"""A post may copy all of its bytes inside the call: more than so many are posted in pieces."""
 
 PROGRESS = 0.001
 """Seconds between two looks at the network: a target that never looks completes no first transfer."""
@@ -45,7 +43,7 @@ class Batch:
 class Transport:
     """One worker's NIXL agent, with the worker's storages registered."""
 
-    def __init__(self, mapped: Mapped, backend: str = "UCX") -> None:
+    def __init__(self, mapped: Mapped, options: Options) -> None:
         from nixl._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
 
         # Without NIXL's progress thread, which polls without a pause: `Transport` has one that rests.
@@ -54,7 +52,8 @@ class Transport:
         )
         self.name = str(uuid.uuid4())
         self._agent = nixl_agent(self.name, config)
-        self._agent.create_backend(backend, {})
+        self._agent.create_backend(options.backend, {})
+        self._most_bytes = options.most_bytes
         self._places = _places(mapped)
         self._registered = []
         for mem in dict.fromkeys(self._places.kinds):
@@ -78,7 +77,7 @@ class Transport:
         return name.decode() if isinstance(name, bytes) else str(name)
 
     def batches(self, agent: str, peer: Mapped, descriptors: npt.NDArray[np.void]) -> Iterator[Batch]:
-        """A planner's answer as posts of at most `MOST_BYTES`, or of one descriptor."""
+        """A planner's answer as posts of at most `most_bytes` or little more."""
         theirs = _places(peer)
         kinds = sorted({*self._places.kinds, *theirs.kinds})
         ours_at, theirs_at = descriptors["local_storage"], descriptors["remote_storage"]
@@ -89,7 +88,7 @@ class Transport:
             here = self._places.ranges(chosen["local_storage"], chosen["local_offset"], chosen["len"])
             there = theirs.ranges(chosen["remote_storage"], chosen["remote_offset"], chosen["len"])
             mem, their_mem = kinds[int(combination) // len(kinds)], kinds[int(combination) % len(kinds)]
-            piece = np.cumsum(chosen["len"]) // MOST_BYTES
+            piece = np.cumsum(chosen["len"]) // self._most_bytes
             for start, end in _runs(piece):
                 yield Batch(agent, mem, their_mem, here[start:end], there[start:end])
 

@@ -48,6 +48,14 @@ class _Host:
     worker: Worker
     engine: Engine
     requests: dict[int, Any] = field(default_factory=dict)
+    original: list[Bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.original = [buffer.copy() for buffer in self.worker.pool.memory]
+
+    def changed(self) -> int:
+        """Number of bytes that are not as they were at first."""
+        return sum(int((a != b).sum()) for a, b in zip(self.original, self.worker.pool.memory, strict=True))
 
     def sender(self, room: int, num_pages: int, aux: int | None) -> None:
         sender = self.engine.sender(room)
@@ -80,7 +88,8 @@ class _Host:
         return getattr(self.requests[room], method)(*args)
 
     def ask(self, method: str, *args: Any) -> Any:
-        return getattr(self.engine.manager, method)(*args)
+        found = getattr(self.engine.manager, method)
+        return found(*args) if callable(found) else found
 
     def reason(self, room: int) -> str:
         """What `failure_exception` raises."""
@@ -89,6 +98,13 @@ class _Host:
         except Exception as error:  # noqa: BLE001
             return str(error)
         return ""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def drop(self, room: int) -> None:
+        """Forgets the object of a request, not the request."""
+        del self.requests[room]
 
     def memory(self) -> list[Bytes]:
         return self.worker.pool.memory
@@ -158,6 +174,10 @@ class Remote:
         if status == "error":
             raise WorkerError(*value)
         return value
+
+    def signal(self, number: int) -> None:
+        """Sends the process a signal."""
+        os.kill(self.process.pid or 0, number)
 
     def kill(self) -> None:
         """Ends the process at once, as a crash would."""

@@ -1,0 +1,186 @@
+"""What is wrong with a request fails it on both sides, promptly, with the reason, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from harness.deployment import Deployment, Request, deployment, free_port
+from harness.model import Mamba, Model
+from harness.settings import Settings
+from harness.worker import Chunk, Remote, WorkerError
+
+MODEL = Model(layers=(0, 1), mamba=Mamba(layers=(2,)))
+PROMPTLY = 2.0
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Deployment]:
+    """One deployment for all: it has to survive everything."""
+    with deployment(MODEL, kinds=("ours", "ours")) as both:
+        yield both
+
+
+def both_fail(engines: Deployment, room: int, *says: str) -> None:
+    """Both sides are Failed, soon, and both say why; then the room is cleared and its pages are free."""
+    begin = time.monotonic()
+    for worker in (engines.prefill[0], engines.decode[0]):
+        assert worker.until(room, ["Failed", "Success"], 10) == "Failed"
+        assert time.monotonic() - begin < PROMPTLY
+        reason = worker.ask("reason", room)
+        assert all(text in reason for text in says), f"{worker.place.role}: {reason}"
+    assert released(engines, room, PROMPTLY)
+    for worker in (engines.prefill[0], engines.decode[0]):
+        worker.call(room, "clear")
+    # And the two go on: another request of the same engines succeeds.
+    engines.run(Request(room + 1000, [4, 5], [6, 7], slot=(1, 1)))
+    engines.check()
+
+
+def released(engines: Deployment, room: int, seconds: float) -> bool:
+    """Whether the decode worker's pages are free within some seconds."""
+    end = time.monotonic() + seconds
+    while not engines.decode[0].call(room, "is_abort_release_safe"):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return room not in engines.decode[0].ask("held")
+
+
+def test_pages_outside_the_decode_pool_fail_it(engines: Deployment) -> None:
+    prefill, decode = engines.prefill[0], engines.decode[0]
+    prefill.sender(1, 2, 3)
+    decode.receiver(1)
+    decode.receive(1, [10, 40], 6, [[0]], None)
+    both_fail(engines, 1, "kv_indices of room 1[1]: page 40 is not from 0 to 39")
+
+
+def test_pages_outside_the_prefill_pool_fail_it(engines: Deployment) -> None:
+    request = Request(2, [1, 2], [10, 11], slot=(0, 0))
+    engines.start(request)
+    engines.prefill[0].send(2, Chunk([1, -5]))
+    both_fail(engines, 2, "kv_indices of room 2[1]: page -5 is not from 0 to 39")
+
+
+def test_more_pages_than_announced_fail_it(engines: Deployment) -> None:
+    engines.start(Request(3, [1, 2], [10, 11], slot=(0, 0)))
+    engines.prefill[0].send(3, Chunk([1, 2, 3]))
+    both_fail(engines, 3, "room 3: 3 pages sent and 2 announced")
+
+
+def test_fewer_pages_at_the_decode_worker_than_sent_fail_it(engines: Deployment) -> None:
+    prefill, decode = engines.prefill[0], engines.decode[0]
+    prefill.sender(4, 3, 3)
+    decode.receiver(4)
+    decode.receive(4, [10, 11], 6, [[0]], None)
+    assert prefill.until(4, ["WaitingForInput"], 5) == "WaitingForInput"
+    prefill.send(4, Chunk([1, 2, 3], [[0]]))
+    both_fail(engines, 4, "3 pages sent and 2 announced")
+
+
+def test_a_page_that_is_listed_twice_fails_it(engines: Deployment) -> None:
+    engines.start(Request(5, [1, 2], [10, 10], slot=(0, 0)))
+    engines.prefill[0].send(5, Chunk([1, 2], [[0]]))
+    both_fail(engines, 5, "10")
+
+
+def test_a_state_slot_outside_the_pool_fails_it(engines: Deployment) -> None:
+    engines.start(Request(6, [1], [10], slot=(0, 0)))
+    engines.prefill[0].send(6, Chunk([1], [[6]]))
+    both_fail(engines, 6, "state_indices[0][0]: page 6 is not from 0 to 5")
+
+
+def test_state_of_one_side_only_fails_it(engines: Deployment) -> None:
+    prefill, decode = engines.prefill[0], engines.decode[0]
+    prefill.sender(7, 1, 3)
+    decode.receiver(7)
+    decode.receive(7, [10], 6, None, None)
+    assert prefill.until(7, ["WaitingForInput"], 5) == "WaitingForInput"
+    prefill.send(7, Chunk([1], [[0]]))
+    both_fail(engines, 7, "mamba: 1 pages here and 0 at the peer")
+
+
+def test_an_auxiliary_row_outside_the_pool_fails_it(engines: Deployment) -> None:
+    engines.prefill[0].sender(8, 1, 8)
+    engines.decode[0].receiver(8)
+    engines.decode[0].receive(8, [10], 6, [[0]], None)
+    both_fail(engines, 8, "aux_index of room 8[0]: page 8 is not from 0 to 7")
+
+
+def test_a_sender_that_is_aborted_before_decode_asks_fails_it(engines: Deployment) -> None:
+    engines.prefill[0].sender(9, 1, 3)
+    engines.prefill[0].call(9, "abort")
+    engines.decode[0].receiver(9)
+    engines.decode[0].receive(9, [10], 6, [[0]], None)
+    both_fail(engines, 9, "aborted by the prefill engine")
+
+
+def test_a_receiver_that_is_aborted_before_the_sender_exists_fails_it(engines: Deployment) -> None:
+    engines.decode[0].receiver(10)
+    engines.decode[0].receive(10, [10], 6, [[0]], None)
+    engines.decode[0].call(10, "abort")
+    time.sleep(0.2)
+    engines.prefill[0].sender(10, 1, 3)
+    both_fail(engines, 10, "aborted by the decode engine")
+
+
+def test_a_second_sender_or_receiver_of_a_room_is_refused_and_the_first_goes_on(engines: Deployment) -> None:
+    request = Request(11, [1, 2], [10, 11], slot=(0, 0))
+    engines.start(request)
+    for worker, make in ((engines.prefill[0], "sender"), (engines.decode[0], "receiver")):
+        with pytest.raises(WorkerError) as refused:
+            getattr(worker, make)(*((11, 1, 1) if make == "sender" else (11,)))
+        assert refused.value.kind == "RoomTakenError"
+        assert "room 11 is taken by a" in refused.value.text
+    engines.send(request)
+    engines.finish(request)
+    engines.check()
+
+
+def test_a_room_of_another_decode_engine_is_refused_there_and_the_first_goes_on(engines: Deployment) -> None:
+    other = Remote("ours", MODEL, Settings("decode", engines.decode[0].place.bootstrap_port), 3).ready()
+    try:
+        request = Request(12, [1, 2], [12, 13], slot=(0, 0))
+        engines.start(request)
+        other.receiver(12)
+        other.receive(12, [1, 2], 1, [[0]], None)
+        assert other.until(12, ["Failed", "Success"], PROMPTLY) == "Failed"
+        assert "room 12 is taken by another request" in other.ask("reason", 12)
+        engines.send(request)
+        engines.finish(request)
+        engines.check()
+        assert all((a == b).all() for a, b in zip(other.memory(), other.twin.pool.memory, strict=True))
+    finally:
+        other.stop()
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (Model(layers=(0, 1), page_tokens=16), ("page_size is 16 here and 8 at the peer",)),
+        (Model(layers=(0, 1), dtype="float8_e4m3fn"), ("kv_cache_dtype is float8_e4m3fn here and bfloat16",)),
+        (Model(layers=(0, 1), heads=8, head_bytes=16), ("layer.0", "4", "8")),
+        (Model(layers=(0, 2)), ("layer.1",)),
+        (Model(layers=(0, 1), aux=(64, 256)), ("aux.1", "128", "256")),
+    ],
+)
+def test_a_peer_that_does_not_fit_fails_on_both_sides(model: Model, says: tuple[str, ...]) -> None:
+    port = free_port()
+    prefill = Remote("ours", Model(layers=(0, 1)), Settings("prefill", port), 1)
+    decode = Remote("ours", model, Settings("decode", port), 2)
+    try:
+        prefill.ready()
+        decode.ready()
+        prefill.sender(1, 1, 0)
+        decode.receiver(1)
+        decode.receive(1, [0], 0, None, None)
+        for worker in (prefill, decode):
+            assert worker.until(1, ["Failed"], PROMPTLY) == "Failed"
+            reason = worker.ask("reason", 1)
+            assert all(text in reason for text in says), f"{worker.place.role}: {reason}"
+        assert decode.call(1, "is_abort_release_safe")
+        assert all((a == b).all() for a, b in zip(decode.memory(), decode.twin.pool.memory, strict=True))
+    finally:
+        decode.stop()
+        prefill.stop()

@@ -1,0 +1,185 @@
+"""Aborts, crashes and restarts while bytes move: no page is given back before nobody writes into it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from harness.deployment import Deployment, Request, deployment
+from harness.expect import Expectation, Moved
+from harness.model import Model
+from harness.settings import Settings
+from harness.worker import PATIENCE, Remote
+
+OURS = ("ours", "ours")
+# 4 buffers of 4 MiB that move in posts of a page: a request takes a good part of a second.
+MODEL = Model(layers=(0, 1), heads=4, head_bytes=16, page_tokens=16, num_pages=4096)
+SLOW = {"most_bytes": 1024}
+PAGES = list(range(4096))
+PROMPTLY = 2.0
+
+
+def begin(engines: Deployment, room: int) -> Request:
+    """Starts a long request and returns while it is under way."""
+    request = Request(room, PAGES, PAGES[::-1])
+    engines.start(request)
+    engines.send(request)
+    assert until(lambda: engines.decode[0].changed() > 0, PROMPTLY)
+    assert engines.prefill[0].poll(room) == "Transferring"
+    return request
+
+
+def until(done: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def cut(engines: Deployment, request: Request) -> int:
+    """Checks that every row is either as it was or as it should become, and returns how many became."""
+    before = Expectation(engines.decode[0].twin)
+    after = Expectation(engines.decode[0].twin)
+    after.move(Moved("kv", request.source, request.destination), 1)
+    moved = 0
+    got = engines.decode[0].memory()
+    for index, tensor in enumerate(engines.decode[0].twin.pool.tensors):
+        view = type(engines.decode[0].twin.pool)(engines.decode[0].twin.pool.tensors, got)
+        rows = view.rows(index)
+        view.memory = before.memory
+        old = (rows == view.rows(index)).all(axis=1)
+        view.memory = after.memory
+        new = (rows == view.rows(index)).all(axis=1)
+        assert (old | new).all(), f"{tensor.layer} {tensor.name}"
+        moved += int((new & ~old).sum())
+    return moved
+
+
+@pytest.mark.parametrize(
+    ("side", "call", "reason"),
+    [
+        ("decode", "abort", "aborted by the decode engine"),
+        ("decode", "clear", "the receiver was cleared while bytes moved"),
+        ("prefill", "abort", "aborted by the prefill engine"),
+        ("prefill", "clear", "the sender was cleared while bytes moved"),
+    ],
+)
+def test_whoever_ends_a_request_ends_it_on_both_sides_and_pages_are_free_once_drained(
+    side: str, call: str, reason: str
+) -> None:
+    with deployment(MODEL, kinds=OURS, prefill_options=SLOW) as engines:
+        request = begin(engines, 1)
+        one, other = engines.prefill[0], engines.decode[0]
+        if side == "decode":
+            one, other = other, one
+        one.call(1, call)
+        if call == "abort":
+            assert one.poll(1) == "Failed"
+            assert reason in one.ask("reason", 1)
+        assert other.until(1, ["Failed"], PROMPTLY) == "Failed"
+        assert reason in other.ask("reason", 1)
+        decode = engines.decode[0]
+        assert until(lambda: not decode.ask("held"), PROMPTLY)
+        assert decode.call(1, "is_abort_release_safe")
+        then = decode.memory()
+        decode.sleep(0.3)
+        assert all((a == b).all() for a, b in zip(then, decode.memory(), strict=True)), "bytes landed after the release"
+        assert 0 < cut(engines, request) < 4 * len(PAGES)
+        for worker in (one, other):
+            worker.call(1, "clear")
+        engines.expected[0].memory = then
+        engines.run(Request(2, PAGES[:8], PAGES[8:16]))
+        engines.check()
+
+
+def test_pages_of_a_prefill_worker_that_does_not_answer_are_held() -> None:
+    with deployment(MODEL, kinds=OURS, prefill_options=SLOW) as engines:
+        begin(engines, 1)
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        prefill.signal(signal.SIGSTOP)
+        try:
+            decode.call(1, "abort")
+            assert decode.poll(1) == "Failed"
+            decode.sleep(1.0)
+            assert decode.ask("held") == {1: PAGES[::-1]}
+            assert not decode.call(1, "is_abort_release_safe")
+            decode.call(1, "clear")
+            assert decode.ask("held") == {1: PAGES[::-1]}
+        finally:
+            prefill.signal(signal.SIGCONT)
+        assert until(lambda: not decode.ask("held"), PROMPTLY)
+        assert prefill.until(1, ["Failed"], PROMPTLY) == "Failed"
+
+
+def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves() -> None:
+    with deployment(MODEL, kinds=OURS, prefill_options=SLOW, decode_options={"heartbeat": 0.2}) as engines:
+        request = begin(engines, 1)
+        engines.prefill[0].kill()
+        decode = engines.decode[0]
+        assert decode.until(1, ["Failed"], 5) == "Failed"
+        assert "lost the prefill engine" in decode.ask("reason", 1)
+        # A connection that broke is no proof that nothing lands; that the process has ended is.
+        assert decode.ask("held") == {1: PAGES[::-1]}
+        port = decode.place.bootstrap_port
+        assert decode.ask("release_lost", f"127.0.0.1:{port}") == [1]
+        assert not decode.ask("held")
+        decode.call(1, "clear")
+        cut(engines, request)
+        engines.expected[0].memory = decode.memory()
+        engines.prefill = [Remote("ours", MODEL, Settings("prefill", port), 1).ready()]
+        try:
+            engines.run(Request(1, PAGES[:8], PAGES[8:16]))
+            engines.check()
+        finally:
+            engines.prefill[0].stop()
+
+
+def test_a_prefill_worker_that_was_started_again_unseen_is_found_anew() -> None:
+    with deployment(MODEL, kinds=OURS, decode_options={"heartbeat": 60.0}) as engines:
+        engines.run(Request(1, PAGES[:8], PAGES[8:16]))
+        engines.prefill[0].kill()
+        port = engines.decode[0].place.bootstrap_port
+        engines.prefill = [Remote("ours", MODEL, Settings("prefill", port), 1).ready()]
+        try:
+            engines.run(Request(2, PAGES[:8], PAGES[24:32]))
+            engines.check()
+        finally:
+            engines.prefill[0].stop()
+
+
+def test_a_decode_worker_that_dies_fails_its_requests_and_its_successor_is_served() -> None:
+    with deployment(MODEL, kinds=OURS, prefill_options=SLOW) as engines:
+        begin(engines, 1)
+        endpoint = engines.decode[0].ask("endpoint")
+        engines.decode[0].kill()
+        prefill = engines.prefill[0]
+        assert prefill.until(1, ["Failed"], PATIENCE) == "Failed"
+        assert prefill.ask("reason", 1)
+        # That the process has ended settles what was posted; NIXL's error alone does not.
+        assert prefill.ask("declare_gone", endpoint) == [1]
+        assert until(lambda: bool(prefill.call(1, "is_drained")), PROMPTLY)
+        prefill.call(1, "clear")
+        place = engines.decode[0].place
+        engines.decode = [Remote("ours", MODEL, place, 2).ready()]
+        engines.expected = [Expectation(engines.decode[0].twin)]
+        try:
+            engines.run(Request(1, PAGES[:8], PAGES[8:16]))
+            engines.check()
+        finally:
+            engines.decode[0].stop()
+
+
+def test_the_check_sees_one_wrong_byte() -> None:
+    with deployment(Model(layers=(0,)), kinds=OURS) as engines:
+        engines.run(Request(1, [1, 2], [3, 4]))
+        engines.check()
+        row = engines.decode[0].twin.pool.rows(0)[9].copy()
+        row[17] ^= np.uint8(1)
+        engines.decode[0].overwrite(0, 9, row)
+        with pytest.raises(AssertionError):
+            engines.check()
