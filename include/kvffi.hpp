@@ -134,6 +134,18 @@ template <typename T, typename Call> Result<T> value(Call call, T value = T())
     return finish(status, error, value);
 }
 
+/* Like a call that fills an array, of no elements. */
+template <typename Array, typename Error> kvffi_status nothing(Array, std::size_t, std::size_t *len, Error)
+{
+    *len = 0;
+    return KVFFI_OK;
+}
+
+inline const std::uint8_t *bytes(std::string_view text) noexcept
+{
+    return reinterpret_cast<const std::uint8_t *>(text.data());
+}
+
 /* Makes an object with a call whose last outputs are a handle and an error. */
 template <typename Object, typename Handle, typename Call> Result<Object> make(Call call)
 {
@@ -587,6 +599,298 @@ public:
 private:
     detail::Owned<kvffi_pair, kvffi_pair_free> handle_;
 };
+
+/* Bytes that the library made. */
+class Bytes {
+public:
+    explicit Bytes(kvffi_bytes *handle) noexcept : handle_(handle) {}
+    Span<const std::uint8_t> span() const noexcept
+    {
+        return {kvffi_bytes_data(handle_.get()), kvffi_bytes_len(handle_.get())};
+    }
+
+private:
+    detail::Owned<kvffi_bytes, kvffi_bytes_free> handle_;
+};
+
+/* Agents of one process that can reach each other without NIXL, for tests. */
+class Loopback {
+public:
+    explicit Loopback(kvffi_loopback *handle) noexcept : handle_(handle) {}
+
+    static Result<Loopback> create() { return detail::make<Loopback, kvffi_loopback>(kvffi_loopback_new); }
+
+    Result<Done> set_faults(std::uint32_t faults)
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_loopback_set_faults(handle_.get(), faults, error); });
+    }
+
+    const kvffi_loopback *get() const noexcept { return handle_.get(); }
+
+private:
+    detail::Owned<kvffi_loopback, kvffi_loopback_free> handle_;
+};
+
+/* A peer that an agent has connected. */
+class Peer {
+public:
+    explicit Peer(kvffi_peer *handle) noexcept : handle_(handle) {}
+
+    /* Its name lives as long as the peer. */
+    Result<kvffi_peer_info> info() const
+    {
+        return detail::value<kvffi_peer_info>(
+            [&](kvffi_peer_info *info, kvffi_error **error) { return kvffi_peer_get_info(get(), info, error); },
+            KVFFI_PEER_INFO_INIT);
+    }
+
+    /* What caches it has, to plan against. */
+    Result<Spec> layout() const
+    {
+        return detail::make<Spec, kvffi_spec>(
+            [&](kvffi_spec **spec, kvffi_error **error) { return kvffi_peer_get_layout(get(), spec, error); });
+    }
+
+    Result<Done> declare_gone() const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_peer_declare_gone(get(), error); });
+    }
+
+    const kvffi_peer *get() const noexcept { return handle_.get(); }
+
+private:
+    detail::Owned<kvffi_peer, kvffi_peer_free> handle_;
+};
+
+/* Notifications that have arrived. */
+class Notifications {
+public:
+    explicit Notifications(kvffi_notifications *handle) noexcept : handle_(handle) {}
+
+    std::size_t size() const noexcept { return kvffi_notifications_len(handle_.get()); }
+
+    /* What they point to lives as long as this object. */
+    Result<std::vector<kvffi_notification>> list() const
+    {
+        return detail::list<kvffi_notification>([&](auto... array) {
+            return handle_ == nullptr ? detail::nothing(array...) : kvffi_notifications_get(handle_.get(), array...);
+        });
+    }
+
+private:
+    detail::Owned<kvffi_notifications, kvffi_notifications_free> handle_;
+};
+
+/* Bytes that move. Freed while in progress it is cancelled; its blocks are in use until it has settled. */
+class Transfer {
+public:
+    explicit Transfer(kvffi_transfer *handle) noexcept : handle_(handle) {}
+
+    /* Whether every byte is in place; false while it is in progress. Failure is an error, settled or not. */
+    Result<bool> poll() const
+    {
+        kvffi_error *error = nullptr;
+        const kvffi_status status = kvffi_transfer_poll(handle_.get(), &error);
+        return detail::finish(status, error, status == KVFFI_OK);
+    }
+
+    /* Like poll, after a wait of at most so many milliseconds. */
+    Result<bool> wait(std::uint64_t timeout_ms = KVFFI_FOREVER) const
+    {
+        kvffi_error *error = nullptr;
+        const kvffi_status status = kvffi_transfer_wait(handle_.get(), timeout_ms, &error);
+        return detail::finish(status, error, status == KVFFI_OK);
+    }
+
+    /* Like poll, after a wait until nothing can land any more, of at most so many milliseconds. */
+    Result<bool> wait_settled(std::uint64_t timeout_ms = KVFFI_FOREVER) const
+    {
+        kvffi_error *error = nullptr;
+        const kvffi_status status = kvffi_transfer_wait_settled(handle_.get(), timeout_ms, &error);
+        return detail::finish(status, error, status == KVFFI_OK);
+    }
+
+    Result<Done> cancel() const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_transfer_cancel(handle_.get(), error); });
+    }
+
+    Result<kvffi_transfer_stats> stats() const
+    {
+        return detail::value<kvffi_transfer_stats>(
+            [&](kvffi_transfer_stats *stats, kvffi_error **error) {
+                return kvffi_transfer_get_stats(handle_.get(), stats, error);
+            },
+            KVFFI_TRANSFER_STATS_INIT);
+    }
+
+private:
+    detail::Owned<kvffi_transfer, kvffi_transfer_free> handle_;
+};
+
+/* Transfers that have failed and not settled, as it was when it was asked for. */
+class Quarantine {
+public:
+    explicit Quarantine(kvffi_quarantine *handle) noexcept : handle_(handle) {}
+
+    /* What they point to lives as long as this object. */
+    Result<std::vector<kvffi_quarantined>> entries() const
+    {
+        return detail::list<kvffi_quarantined>([&](auto... array) {
+            return handle_ == nullptr ? detail::nothing(array...) : kvffi_quarantine_get_entries(handle_.get(), array...);
+        });
+    }
+
+    Result<std::vector<kvffi_quarantined_range>> ranges(std::size_t entry) const
+    {
+        return detail::list<kvffi_quarantined_range>(
+            [&](auto... array) { return kvffi_quarantine_get_ranges(handle_.get(), entry, array...); });
+    }
+
+private:
+    detail::Owned<kvffi_quarantine, kvffi_quarantine_free> handle_;
+};
+
+/* One worker's end of all transfers. Texts end with a NUL. */
+class Agent {
+public:
+    explicit Agent(kvffi_agent *handle) noexcept : handle_(handle) {}
+
+    static Result<Agent> create(const char *name, const kvffi_agent_options &options = KVFFI_AGENT_OPTIONS_INIT)
+    {
+        return detail::make<Agent, kvffi_agent>(
+            [&](kvffi_agent **agent, kvffi_error **error) { return kvffi_agent_new(name, &options, agent, error); });
+    }
+
+    /* Its name lives as long as the agent. */
+    Result<kvffi_agent_info> info() const
+    {
+        return detail::value<kvffi_agent_info>(
+            [&](kvffi_agent_info *info, kvffi_error **error) { return kvffi_agent_get_info(get(), info, error); },
+            KVFFI_AGENT_INFO_INIT);
+    }
+
+    /* The memory must stay mapped: see kvffi_agent_register. */
+    Result<Done> register_memory(const LocalPlan &plan) const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_agent_register(get(), plan.get(), error); });
+    }
+
+    Result<Done> deregister() const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_agent_deregister(get(), error); });
+    }
+
+    /* The blob that peers connect to. */
+    Result<Bytes> export_blob() const
+    {
+        return detail::make<Bytes, kvffi_bytes>(
+            [&](kvffi_bytes **blob, kvffi_error **error) { return kvffi_agent_export(get(), blob, error); });
+    }
+
+    Result<Peer> connect(Span<const std::uint8_t> blob) const
+    {
+        return detail::make<Peer, kvffi_peer>([&](kvffi_peer **peer, kvffi_error **error) {
+            return kvffi_agent_connect(get(), blob.data(), blob.size(), peer, error);
+        });
+    }
+
+    Result<Done> reconnect(const Peer &peer) const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_agent_reconnect(get(), peer.get(), error); });
+    }
+
+    Result<Done> disconnect(const Peer &peer) const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_agent_disconnect(get(), peer.get(), error); });
+    }
+
+    Result<Done> notify(const Peer &peer, std::string_view message) const
+    {
+        return detail::done([&](kvffi_error **error) {
+            return kvffi_agent_notify(get(), peer.get(), detail::bytes(message), message.size(), error);
+        });
+    }
+
+    Result<Notifications> take_notifications() const
+    {
+        return detail::make<Notifications, kvffi_notifications>([&](kvffi_notifications **arrived, kvffi_error **error) {
+            return kvffi_agent_take_notifications(get(), arrived, error);
+        });
+    }
+
+    Result<Transfer> start(const Peer &peer, std::int32_t op, Span<const kvffi_descriptor> descriptors,
+                           const kvffi_transfer_options &options = KVFFI_TRANSFER_OPTIONS_INIT) const
+    {
+        return detail::make<Transfer, kvffi_transfer>([&](kvffi_transfer **transfer, kvffi_error **error) {
+            return kvffi_agent_start(get(), peer.get(), op, descriptors.data(), descriptors.size(), &options, transfer,
+                                     error);
+        });
+    }
+
+    Result<Transfer> start(const Peer &peer, const Answer &answer,
+                           const kvffi_transfer_options &options = KVFFI_TRANSFER_OPTIONS_INIT) const
+    {
+        return detail::make<Transfer, kvffi_transfer>([&](kvffi_transfer **transfer, kvffi_error **error) {
+            return kvffi_agent_start_answer(get(), peer.get(), answer.get(), &options, transfer, error);
+        });
+    }
+
+    /* A descriptor to wait on: see kvffi_agent_get_fd. */
+    Result<std::int32_t> fd(std::uint64_t look_every_us = 0) const
+    {
+        return detail::value<std::int32_t>([&](std::int32_t *fd, kvffi_error **error) {
+            return kvffi_agent_get_fd(get(), look_every_us, fd, error);
+        });
+    }
+
+    Result<Done> clear_fd() const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_agent_clear_fd(get(), error); });
+    }
+
+    Result<Done> raise_fd() const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_agent_raise_fd(get(), error); });
+    }
+
+    Result<Quarantine> quarantine() const
+    {
+        return detail::make<Quarantine, kvffi_quarantine>([&](kvffi_quarantine **quarantine, kvffi_error **error) {
+            return kvffi_agent_get_quarantine(get(), quarantine, error);
+        });
+    }
+
+    Result<kvffi_agent_stats> stats() const
+    {
+        return detail::value<kvffi_agent_stats>(
+            [&](kvffi_agent_stats *stats, kvffi_error **error) { return kvffi_agent_get_stats(get(), stats, error); },
+            KVFFI_AGENT_STATS_INIT);
+    }
+
+    Result<std::vector<kvffi_bucket>> histogram(std::int32_t histogram) const
+    {
+        return detail::list<kvffi_bucket>(
+            [&](auto... array) { return kvffi_agent_get_histogram(get(), histogram, array...); });
+    }
+
+    /* Ends the agent; what is in progress may settle for so many milliseconds. */
+    Result<Done> shutdown(std::uint64_t timeout_ms) const
+    {
+        return detail::done([&](kvffi_error **error) { return kvffi_agent_shutdown(get(), timeout_ms, error); });
+    }
+
+    const kvffi_agent *get() const noexcept { return handle_.get(); }
+
+private:
+    detail::Owned<kvffi_agent, kvffi_agent_free> handle_;
+};
+
+/* Version of the library that is loaded, as text. */
+inline std::string_view version() noexcept
+{
+    return kvffi_version_text();
+}
 
 /* Whether the library that is loaded fits this header. */
 inline Result<Done> abi_check()

@@ -1,0 +1,171 @@
+/* Everything of kvffi.hpp that moves bytes, between two agents of this process. */
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "kvffi.hpp"
+
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            std::cerr << __FILE__ << ':' << __LINE__ << ": " #condition " does not hold\n"; \
+            std::exit(1); \
+        } \
+    } while (0)
+
+/* The status of the error that a call throws; KVFFI_OK if it throws none. */
+template <typename Call> static kvffi_status thrown_by(Call call)
+{
+    try {
+        call();
+        return KVFFI_OK;
+    } catch (const kvffi::Error &error) {
+        return error.status();
+    }
+}
+
+constexpr std::size_t num_blocks = 4, block_bytes = 16 * 1152;
+
+/* An agent with one MLA layer in memory of its own. */
+struct Worker {
+    Worker(const char *name, const kvffi::Loopback &network, std::uint8_t fill)
+        : memory(num_blocks * block_bytes, fill), spec(describe()), agent(open(name, network))
+    {
+        agent.register_memory(kvffi::LocalPlan::create(spec));
+    }
+
+    kvffi::Spec describe() const
+    {
+        kvffi_worker worker = KVFFI_WORKER_INIT;
+        worker.model = "org/model";
+        kvffi_rows rows = KVFFI_ROWS_INIT;
+        rows.preset = KVFFI_ROWS_BF16;
+        kvffi_group group = KVFFI_GROUP_INIT;
+        group.block_tokens = 16;
+        group.num_blocks = num_blocks;
+        const kvffi::Page page = kvffi::Page::mla(rows);
+        auto tensors = kvffi::Tensors::create(worker);
+        const std::uint32_t layer = tensors.add(kvffi::page_layer("layers.0", page, tensors.add(group)));
+        const std::uint64_t shape[] = {num_blocks, 16, 576};
+        const std::int64_t strides[] = {block_bytes, 1152, 2};
+        tensors.add_tensor(layer, kvffi::tensor(memory.data(), shape, strides, "BNC", 2));
+        return tensors.build();
+    }
+
+    static kvffi::Agent open(const char *name, const kvffi::Loopback &network)
+    {
+        kvffi_agent_options options = KVFFI_AGENT_OPTIONS_INIT;
+        options.loopback = network.get();
+        return kvffi::Agent::create(name, options);
+    }
+
+    bool block_is(std::size_t block, std::uint8_t byte) const
+    {
+        const auto *first = memory.data() + block * block_bytes;
+        return std::all_of(first, first + block_bytes, [&](std::uint8_t is) { return is == byte; });
+    }
+
+    std::vector<std::uint8_t> memory;
+    kvffi::Spec spec;
+    kvffi::Agent agent;
+};
+
+static kvffi_descriptor whole_block(std::uint64_t local, std::uint64_t remote)
+{
+    return {0, 0, local * block_bytes, remote * block_bytes, block_bytes};
+}
+
+static void bytes_move_both_ways(const Worker &decode, const Worker &prefill)
+{
+    const kvffi::Bytes blob = prefill.agent.export_blob();
+    const kvffi::Peer peer = decode.agent.connect(blob.span());
+    CHECK(peer.info().name == std::string("prefill-0") && peer.info().unsettled == 0);
+    CHECK(std::string(decode.agent.info().name) == "decode-0" && decode.agent.info().generation == 1);
+    const kvffi::Spec layout = peer.layout();
+    CHECK(layout.to_json().view().find("layers.0") != std::string_view::npos);
+
+    const auto pair = kvffi::Pair::create(decode.spec, layout);
+    const std::vector<std::uint32_t> local = {3}, remote = {0};
+    const kvffi_block_list local_lists[] = {kvffi::block_list(0, local)}, remote_lists[] = {kvffi::block_list(0, remote)};
+    auto answer = kvffi::Answer::create();
+    pair.answer(kvffi::request(KVFFI_OP_READ, local_lists, remote_lists), answer);
+    const kvffi::Transfer read = decode.agent.start(peer, answer);
+    CHECK(read.wait(10000) && read.poll() && read.wait_settled());
+    CHECK(decode.block_is(3, 7) && decode.block_is(2, 0));
+    CHECK(read.stats().bytes == block_bytes && read.stats().is_settled == 1);
+
+    kvffi_transfer_options options = KVFFI_TRANSFER_OPTIONS_INIT;
+    const std::uint8_t done[] = {'d', 'o', 'n', 'e'};
+    options.notify = done;
+    options.notify_len = sizeof done;
+    const kvffi_descriptor descriptors[] = {whole_block(0, 1)};
+    CHECK(kvffi::Transfer(decode.agent.start(peer, KVFFI_OP_WRITE, descriptors, options)).wait(10000));
+    CHECK(prefill.block_is(1, 0) && prefill.block_is(2, 7));
+
+    pollfd news = {prefill.agent.fd(), POLLIN, 0};
+    CHECK(poll(&news, 1, 10000) == 1);
+    prefill.agent.clear_fd();
+    const kvffi::Notifications arrived = prefill.agent.take_notifications();
+    CHECK(arrived.size() == 1);
+    const std::vector<kvffi_notification> list = arrived.list();
+    CHECK(list.at(0).sender == std::string("decode-0") && list[0].incarnation == decode.agent.info().incarnation);
+    CHECK(std::string(reinterpret_cast<const char *>(list[0].message), list[0].message_len) == "done");
+    decode.agent.notify(peer, "once more");
+    prefill.agent.raise_fd();
+    CHECK(poll(&news, 1, 10000) == 1);
+
+    CHECK(decode.agent.stats().transfers_done == 2 && decode.agent.stats().bytes == 2 * block_bytes);
+    std::uint64_t num_transfers = 0;
+    for (const kvffi_bucket &bucket : decode.agent.histogram(KVFFI_HISTOGRAM_TRANSFER)) {
+        num_transfers += bucket.count;
+    }
+    CHECK(num_transfers == 2);
+    decode.agent.reconnect(peer);
+    decode.agent.disconnect(peer);
+    CHECK(thrown_by([&] { decode.agent.start(peer, KVFFI_OP_READ, descriptors); }) == KVFFI_ERR_PEER_GONE);
+}
+
+static void what_may_still_land_is_listed(kvffi::Loopback &network, const Worker &decode, const Worker &prefill)
+{
+    CHECK(kvffi::Quarantine(decode.agent.quarantine()).entries().empty());
+    CHECK(kvffi::Notifications(decode.agent.take_notifications()).list().empty());
+    network.set_faults(KVFFI_LOOPBACK_STALL);
+    const kvffi::Bytes blob = prefill.agent.export_blob();
+    const kvffi::Peer peer = decode.agent.connect(blob.span());
+    const kvffi_descriptor descriptors[] = {whole_block(2, 2)};
+    kvffi_transfer_options options = KVFFI_TRANSFER_OPTIONS_INIT;
+    options.request = "request 7";
+    const kvffi::Transfer transfer = decode.agent.start(peer, KVFFI_OP_READ, descriptors, options);
+    CHECK(!transfer.poll() && !transfer.wait(20));
+    transfer.cancel();
+    CHECK(thrown_by([&] { transfer.wait_settled(20); }) == KVFFI_ERR_TRANSFER_UNSETTLED);
+    CHECK(transfer.stats().cause == KVFFI_ERR_CANCELLED);
+    const kvffi::Quarantine quarantine = decode.agent.quarantine();
+    const std::vector<kvffi_quarantined> entries = quarantine.entries();
+    CHECK(entries.size() == 1 && entries[0].request == std::string("request 7") && entries[0].bytes == block_bytes);
+    const std::vector<kvffi_quarantined_range> ranges = quarantine.ranges(0);
+    CHECK(ranges.size() == 1 && ranges[0].len == block_bytes);
+    CHECK(thrown_by([&] { decode.agent.deregister(); }) == KVFFI_ERR_IN_USE);
+
+    network.set_faults(0);
+    CHECK(thrown_by([&] { transfer.wait_settled(10000); }) == KVFFI_ERR_TRANSFER_FAILED);
+    decode.agent.deregister();
+    CHECK(thrown_by([&] { decode.agent.export_blob(); }) == KVFFI_ERR_WRONG_ORDER);
+}
+
+int main()
+{
+    kvffi::abi_check();
+    auto network = kvffi::Loopback::create();
+    {
+        const Worker decode("decode-0", network, 0), prefill("prefill-0", network, 7);
+        bytes_move_both_ways(decode, prefill);
+        what_may_still_land_is_listed(network, decode, prefill);
+        decode.agent.shutdown(1000);
+        CHECK(thrown_by([&] { decode.agent.info(); }) == KVFFI_ERR_SHUT_DOWN);
+    }
+    std::cout << "bytes moved both ways\n";
+}
