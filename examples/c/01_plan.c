@@ -7,7 +7,7 @@
  *
  * Build and run, from the root of the repository after `cargo build --release -p kvffi`:
  *
- *     cc -std=c11 -Iinclude examples/c/01_plan.c target/release/libkvffi.a -lpthread -ldl -lm -o plan && ./plan
+ *     cc -std=c11 -Iinclude examples/c/01_plan.c target/release/libkvffi.a -lstdc++ -lpthread -ldl -lm -o plan && ./plan
  */
 #include <inttypes.h>
 #include <stdio.h>

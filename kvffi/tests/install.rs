@@ -144,19 +144,31 @@ fn a_cmake_project_outside_the_repository_builds_and_runs_with_either_library() 
 fn cmake_takes_this_line_of_versions_and_no_other() {
     let mut numbers = VERSION.split('.').map(|number| number.parse::<u32>().expect("a number"));
     let [major, minor, patch] = [(); 3].map(|()| numbers.next().expect("three numbers"));
-    for fits in
-        [format!("{major}.{minor}"), format!("{VERSION};EXACT"), format!("{major}.{minor}...{major}.{}", minor + 5)]
-    {
-        configure(&INSTALLED, &fits, &empty("cmake_fits")).unwrap_or_else(|error| panic!("{fits}: {error}"));
-    }
-    for other in [
+    let fit = [
+        format!("{major}.{minor}"),
+        format!("{VERSION} EXACT"),
+        format!("{major}.{minor}...{major}.{}", minor + 5),
+        String::new(),
+    ];
+    let others = [
         format!("{major}.{minor}.{}", patch + 1),
         format!("{major}.{}", minor + 1),
         format!("{}.0", major + 1),
         format!("{}.0...{}.0", major + 1, major + 2),
-    ] {
-        let error = configure(&INSTALLED, &other, &empty("cmake_other")).expect_err(&other);
-        assert!(error.contains("not accepted") && error.contains(VERSION), "{other}: {error}");
+    ];
+    let mut project = "cmake_minimum_required(VERSION 3.19)\nproject(versions LANGUAGES C)\n".to_owned();
+    for version in fit.iter().chain(&others) {
+        project += &format!("find_package(kvffi {version} CONFIG QUIET)\nmessage(\"<{version}> ${{kvffi_FOUND}}\")\n");
+        project += "unset(kvffi_DIR CACHE)\n";
+    }
+    let source = empty("cmake_versions");
+    std::fs::write(source.join("CMakeLists.txt"), project).expect("the target folder is writable");
+    let mut command = Command::new("cmake");
+    command.arg("-S").arg(&source).arg("-B").arg(empty("cmake_versions_build"));
+    let output = run(command.arg(format!("-DCMAKE_PREFIX_PATH={}", INSTALLED.display())));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    for (version, found) in fit.iter().map(|v| (v, 1)).chain(others.iter().map(|v| (v, 0))) {
+        assert!(text.contains(&format!("<{version}> {found}\n")), "{version}: {text}");
     }
 }
 
@@ -200,6 +212,69 @@ fn a_pkg_config_build_runs_with_the_shared_and_with_the_static_library() {
         compile(libraries, &archive);
         assert!(stdout(Command::new(&archive).env_clear()).starts_with(PLAN));
     }
+}
+
+/// The block of code in a language that has a word in it.
+fn block(page: &str, language: &str, word: &str) -> String {
+    let text = std::fs::read_to_string(repository(page)).expect("a page");
+    let blocks = text.split("```").skip(1).step_by(2);
+    let mut blocks = blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n'));
+    blocks.find(|block| block.contains(word)).unwrap_or_else(|| panic!("no {language} block has {word}")).to_owned()
+}
+
+#[test]
+fn the_installed_library_looks_for_nixl_when_it_is_needed() {
+    let dir = empty("installed_transfer");
+    let program = dir.join("transfer");
+    let mut command = Command::new(compiler("c"));
+    command.arg("-std=c11").args(pkg_config(&["--cflags"])).arg(repository("examples/c/03_transfer.c"));
+    run(command.args(pkg_config(&["--libs"])).arg("-o").arg(&program));
+    let with = |nixl: Option<&str>| {
+        let mut command = Command::new(&program);
+        command.env_clear().env("LD_LIBRARY_PATH", INSTALLED.join("lib")).current_dir(&dir);
+        command.envs(nixl.map(|path| ("KVNIXL_LIBRARY", path)));
+        command
+    };
+    // Where this machine has it.
+    let here = std::env::var("KVNIXL_LIBRARY").ok();
+    assert_eq!(stdout(&mut with(here.as_deref())), "221184 bytes read, 0 wrong\n");
+    let output = with(Some("/nowhere")).output().expect("the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("KVFFI_ERR_NO_LIBRARY") && text.contains("/nowhere"), "{text}");
+}
+
+#[test]
+fn the_readme_s_commands_install_and_build_what_they_say() {
+    let mut shell = Command::new("bash");
+    shell.arg("-euc").arg(block("README.md", "sh", "pkg-config")).current_dir(repository(""));
+    shell.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
+    // What the test run has built is what is installed.
+    let text = stdout(shell.env("HOME", empty("readme_home")).env("BUILT", library_dir()));
+    assert!(text.contains(PLAN), "{text}");
+}
+
+#[test]
+fn the_documented_command_links_the_static_library() {
+    let dir = empty("documented_static");
+    std::fs::copy(repository("examples/c/01_plan.c"), dir.join("engine.c")).expect("a source");
+    let mut shell = Command::new("bash");
+    shell.arg("-euc").arg(block("docs/ABI.md", "sh", "static_library")).current_dir(&dir);
+    run(shell.env("PKG_CONFIG_PATH", INSTALLED.join("lib/pkgconfig")));
+    assert!(stdout(Command::new(dir.join("a.out")).env_clear()).starts_with(PLAN));
+}
+
+#[test]
+fn the_readme_s_lines_of_cmake_are_all_that_a_project_needs() {
+    let source = empty("readme_cmake");
+    let project = "cmake_minimum_required(VERSION 3.16)\nproject(engine LANGUAGES C)\nadd_executable(engine plan.c)\n";
+    let lines = project.to_owned() + &block("README.md", "cmake", "find_package");
+    std::fs::write(source.join("CMakeLists.txt"), lines).expect("the target folder is writable");
+    std::fs::copy(repository("examples/c/01_plan.c"), source.join("plan.c")).expect("a source");
+    let build = empty("readme_cmake_build");
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", INSTALLED.display());
+    run(Command::new("cmake").arg("-S").arg(&source).arg("-B").arg(&build).arg(prefix));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    assert!(stdout(&mut Command::new(build.join("engine"))).starts_with(PLAN));
 }
 
 #[test]
