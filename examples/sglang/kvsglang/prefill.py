@@ -24,10 +24,7 @@ from .requests import Move, Pages, pages, request
 from .room import Chunk, Peer, PrefillRoom
 from .sockets import ControlSocket
 from .states import Poll
-from .transport import Batch, Transport
-
-MOST_POSTS = 2
-"""Posts of one room at a time: an abort waits for no more than these."""
+from .transport import Transfer, Transport
 
 IDLE = 0.0002
 """Seconds between two looks at what was posted."""
@@ -147,6 +144,12 @@ class PrefillManager:
             room = self._rooms.get(number)
             return room.prefix if room else 0
 
+    def num_bytes(self, number: int) -> int:
+        """Bytes of a request that were handed to the transport."""
+        with self._lock:
+            room = self._rooms.get(number)
+            return room.num_bytes if room else 0
+
     def abort(self, number: int, reason: str) -> None:
         """Ends a request. What was posted is waited for; nothing more is."""
         with self._lock:
@@ -179,8 +182,9 @@ class PrefillManager:
         with self._lock:
             gone = {agent for agent, peer in self._peers.items() if peer.endpoint == f"tcp://{endpoint}"}
             rooms = [room for room in self._rooms.values() if gone & set(room.wanted)]
+            for agent in gone:
+                self._transport.declare_gone(agent)
             for room in rooms:
-                room.lost -= gone
                 room.told |= gone & set(room.wanted)
                 room.acknowledge = {to: kept for to, kept in room.acknowledge.items() if kept[0] not in gone}
             for agent in gone:
@@ -189,7 +193,10 @@ class PrefillManager:
             return [room.number for room in rooms]
 
     def close(self) -> None:
-        """Ends every request, waits for what was posted, and takes the memory out of NIXL's hands."""
+        """Ends every request, waits for what was posted, and takes the memory out of NIXL's hands.
+
+        Writes that have failed and not settled are not waited for: the memory stays registered, and has to stay mapped.
+        """
         with self._lock:
             for room in self._rooms.values():
                 if not room.state.is_final:
@@ -198,7 +205,8 @@ class PrefillManager:
             self._work.notify()
         self._thread.join()
         self._socket.close()
-        self._transport.close()
+        if not any(room.moving for room in self._rooms.values()):
+            self._transport.close()
 
     # What the control socket brings.
 
@@ -311,13 +319,9 @@ class PrefillManager:
     def _fail(self, room: PrefillRoom, reason: str) -> None:
         room.state, room.reason = Poll.FAILED, room.reason or reason
         room.chunks.clear()
-        room.batches.clear()
+        for _, transfer in room.moving:
+            transfer.cancel()
         self._work.notify()
-
-    def _lose(self, room: PrefillRoom, agent: str, reason: str) -> None:
-        # An error does not settle a write: on TCP, bytes were seen to land at a living peer after it.
-        room.lost.add(agent)
-        self._fail(room, reason)
 
     def _remember(self, number: int, reason: str) -> None:
         now = time.monotonic()
@@ -335,11 +339,11 @@ class PrefillManager:
                         # Its other half may still come, and is to hear of it.
                         self._remember(room.number, room.reason)
                 rooms = list(self._rooms.values())
-                if self._closed and not any(room.posted for room in rooms):
+                if self._closed and not any(room.moving and not room.is_stuck for room in rooms):
                     return
                 if not any(self._has_work(room) for room in rooms):
-                    self._work.wait(0.5)
-                    continue
+                    # What failed and has not settled is looked at now and then.
+                    self._work.wait(0.05 if any(room.moving for room in rooms) else 0.5)
             for room in rooms:
                 try:
                     self._advance(room)
@@ -351,56 +355,43 @@ class PrefillManager:
             time.sleep(IDLE)
 
     def _has_work(self, room: PrefillRoom) -> bool:
-        moving = bool(room.posted or room.batches or (room.chunks and room.is_complete))
+        moving = bool(room.moving or room.chunks) and room.is_complete and not room.is_stuck
         finished = room.all_queued and room.is_complete and not room.state.is_final
         drained = any(room.is_drained(agent) for agent, _ in room.acknowledge.values())
-        to_say = bool(room.untold(self._peers)) or drained
-        return moving or finished or to_say
+        return moving or finished or drained or bool(room.untold(self._peers))
 
     def _advance(self, room: PrefillRoom) -> None:
-        for posted in list(room.posted):
-            agent, handle = posted
-            try:
-                if self._transport.is_done(handle):
-                    room.posted.remove(posted)
-            except ConnectionError as error:
-                with self._lock:
-                    room.posted.remove(posted)
-                    self._lose(room, agent, str(error))
         with self._lock:
             chunk = room.chunks.popleft() if room.chunks and room.is_complete and not room.state.is_final else None
             if chunk is not None:
                 room.state = Poll.TRANSFERRING
         if chunk is not None:
-            planned = list(self._plan(room, chunk))
-            with self._lock:
-                if not room.state.is_final:
-                    room.batches.extend(planned)
-        self._post(room)
+            for agent, transfer in self._start(room, chunk):
+                with self._lock:
+                    room.moving.append((agent, transfer))
+                    if room.state.is_final:
+                        transfer.cancel()
+        states = [(agent, transfer, transfer.poll()) for agent, transfer in list(room.moving)]
+        with self._lock:
+            for agent, transfer, state in states:
+                if state in ("done", "failed"):
+                    room.moving.remove((agent, transfer))
+                if state in ("failed", "unsettled") and not room.state.is_final:
+                    self._fail(room, f"a write to {agent} failed: {transfer.error()}")
+            room.is_stuck = bool(states) and all(state == "unsettled" for _, _, state in states)
         self._conclude(room)
 
-    def _post(self, room: PrefillRoom) -> None:
-        while len(room.posted) < MOST_POSTS:
-            with self._lock:
-                if room.state.is_final or not room.batches:
-                    return
-                batch = room.batches.popleft()
-            try:
-                room.posted.append((batch.agent, self._transport.write(batch)))
-            except Exception as error:  # noqa: BLE001
-                # The post may have begun to write before it failed.
-                with self._lock:
-                    self._lose(room, batch.agent, f"{type(error).__name__}: {error}")
-
-    def _plan(self, room: PrefillRoom, chunk: Chunk) -> Iterator[Batch]:
+    def _start(self, room: PrefillRoom, chunk: Chunk) -> Iterator[tuple[str, Transfer]]:
         for wanted in room.wanted.values():
             peer = self._peers[wanted.agent]
             if wanted.is_dummy or peer.pair is None or peer.mapped is None:
                 continue
             moves = self._moves(room, chunk, wanted, peer.mapped)
             answer = peer.pair.answer(request(self.mapped, peer.mapped, moves), self._answer)
-            if answer.totals().num_descriptors:
-                yield from self._transport.batches(wanted.agent, peer.mapped, answer.descriptors())
+            totals = answer.totals()
+            if totals.num_descriptors:
+                room.num_bytes += totals.bytes
+                yield wanted.agent, self._transport.start(wanted.agent, peer.mapped, answer)
 
     def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
         end = chunk.first + len(chunk.kv)
@@ -421,7 +412,7 @@ class PrefillManager:
     def _conclude(self, room: PrefillRoom) -> None:
         with self._lock:
             if not room.state.is_final:
-                done = room.all_queued and not (room.chunks or room.batches or room.posted)
+                done = room.all_queued and not (room.chunks or room.moving)
                 if done and room.is_complete:
                     room.state = Poll.SUCCESS
             if not room.state.is_final:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import kvffi
 
@@ -13,7 +12,7 @@ from .mapping import Mapped
 from .messages import Room
 from .requests import Pages
 from .states import Poll
-from .transport import Batch
+from .transport import Transfer
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,15 @@ class PrefillRoom:
     wanted: dict[str, Room] = field(default_factory=dict)
     """What each decode worker asked for, by agent."""
     chunks: deque[Chunk] = field(default_factory=deque)
-    batches: deque[Batch] = field(default_factory=deque)
-    posted: list[tuple[str, Any]] = field(default_factory=list)
-    """Agents, and what was posted to them and has not ended."""
+    moving: list[tuple[str, Transfer]] = field(default_factory=list)
+    """Agents, and what is on its way to them and has not settled."""
+    num_bytes: int = 0
+    """Bytes that were handed to the transport."""
     all_queued: bool = False
     lost: set[str] = field(default_factory=set)
     """Agents to which a write failed: its bytes may land as long as they live."""
+    is_stuck: bool = False
+    """Whether all that is moving has failed and not settled."""
     told: set[str] = field(default_factory=set)
     """Agents that know how it ended."""
     acknowledge: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class PrefillRoom:
 
     def is_drained(self, agent: str | None = None) -> bool:
         """Whether nothing of it is written any more, to one decode worker or to any."""
-        busy = {name for name, _ in self.posted} | self.lost
+        busy = {name for name, _ in self.moving}
         return agent not in busy if agent is not None else not busy
 
     @property

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import kvffi
 import numpy as np
 import numpy.typing as npt
 
@@ -20,24 +22,70 @@ from .options import Options
 
 Ranges = npt.NDArray[np.uint64]
 
+MOST_POSTS = 2
+"""Posts of one transfer at a time: a cancelled one waits for no more than these."""
+
 PROGRESS = 0.001
 """Seconds between two looks at the network: a target that never looks completes no first transfer."""
 
 
+class Transfer(Protocol):
+    """Bytes on their way to one peer; also what `kvffi.Agent.start` returns."""
+
+    def poll(self) -> str:
+        """ "in_progress", "done", "failed" (nothing lands any more), or "unsettled": it failed, and bytes may land."""
+
+    def cancel(self) -> None:
+        """Says that the bytes are not wanted. What was posted still settles."""
+
+    def error(self) -> object:
+        """Why it failed."""
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Ranges of one kind of memory on each side that go to one peer in one post."""
+    """Ranges of one kind of memory on each side, for one post."""
 
-    agent: str
     mem: str
     their_mem: str
     ours: Ranges
     theirs: Ranges
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes to move."""
-        return int(self.ours[:, 1].sum())
+
+class NixlTransfer:
+    """A planner's answer in posts of a bounded size."""
+
+    def __init__(self, transport: Transport, agent: str, batches: Iterator[Batch]) -> None:
+        self._transport, self._agent = transport, agent
+        self._batches = deque(batches)
+        self._posted: list[Any] = []
+        self._is_cancelled = False
+        self._error = ""
+
+    def poll(self) -> str:
+        """Where it stands; posts what is next."""
+        try:
+            self._posted = [handle for handle in self._posted if not self._transport.is_done(handle)]
+            while self._batches and len(self._posted) < MOST_POSTS and not self._error:
+                self._posted.append(self._transport.write(self._agent, self._batches.popleft()))
+        except Exception as error:  # noqa: BLE001
+            # An error does not settle a write: on TCP, bytes were seen to land at a living peer after it.
+            self._error = self._error or f"{type(error).__name__}: {error}"
+            self._batches.clear()
+        if self._error:
+            return "failed" if self._transport.is_gone(self._agent) else "unsettled"
+        if self._posted or self._batches:
+            return "in_progress"
+        return "failed" if self._is_cancelled else "done"
+
+    def cancel(self) -> None:
+        """Posts nothing more."""
+        self._is_cancelled = self._is_cancelled or bool(self._batches)
+        self._batches.clear()
+
+    def error(self) -> str:
+        """Why it failed."""
+        return self._error
 
 
 class Transport:
@@ -55,6 +103,7 @@ class Transport:
         self._agent.create_backend(options.backend, {})
         self._most_bytes = options.most_bytes
         self._places = _places(mapped)
+        self._gone: set[str] = set()
         self._registered = []
         for mem in dict.fromkeys(self._places.kinds):
             members = [
@@ -76,29 +125,25 @@ class Transport:
         name = self._agent.add_remote_agent(metadata)
         return name.decode() if isinstance(name, bytes) else str(name)
 
-    def batches(self, agent: str, peer: Mapped, descriptors: npt.NDArray[np.void]) -> Iterator[Batch]:
-        """A planner's answer as posts of at most `most_bytes` or little more."""
-        theirs = _places(peer)
-        kinds = sorted({*self._places.kinds, *theirs.kinds})
-        ours_at, theirs_at = descriptors["local_storage"], descriptors["remote_storage"]
-        numbers = [np.array([kinds.index(kind) for kind in places.kinds]) for places in (self._places, theirs)]
-        combined = numbers[0][ours_at] * len(kinds) + numbers[1][theirs_at]
-        for combination in np.unique(combined):
-            chosen = descriptors[combined == combination]
-            here = self._places.ranges(chosen["local_storage"], chosen["local_offset"], chosen["len"])
-            there = theirs.ranges(chosen["remote_storage"], chosen["remote_offset"], chosen["len"])
-            mem, their_mem = kinds[int(combination) // len(kinds)], kinds[int(combination) % len(kinds)]
-            piece = np.cumsum(chosen["len"]) // self._most_bytes
-            for start, end in _runs(piece):
-                yield Batch(agent, mem, their_mem, here[start:end], there[start:end])
+    def start(self, agent: str, peer: Mapped, answer: kvffi.Answer) -> NixlTransfer:
+        """Begins to write what an answer says."""
+        return NixlTransfer(self, agent, self._cut(peer, answer.descriptors()))
 
-    def write(self, batch: Batch) -> Any:
+    def declare_gone(self, agent: str) -> None:
+        """Takes the caller's word that a peer's process has ended: what failed to reach it has settled."""
+        self._gone.add(agent)
+
+    def is_gone(self, agent: str) -> bool:
+        """Whether that was said."""
+        return agent in self._gone
+
+    def write(self, agent: str, batch: Batch) -> Any:
         """Posts a batch; the answer is for `is_done`."""
         ours = self._agent.get_xfer_descs(batch.ours, batch.mem)
         theirs = self._agent.get_xfer_descs(batch.theirs, batch.their_mem)
-        handle = self._agent.initialize_xfer("WRITE", ours, theirs, batch.agent)
+        handle = self._agent.initialize_xfer("WRITE", ours, theirs, agent)
         if self._agent.transfer(handle) == "ERR":
-            raise ConnectionError(f"NIXL refused a write of {len(batch.ours)} ranges to {batch.agent}")
+            raise ConnectionError(f"NIXL refused a write of {len(batch.ours)} ranges to {agent}")
         return handle
 
     def is_done(self, handle: Any) -> bool:
@@ -119,6 +164,21 @@ class Transport:
         for registered in self._registered:
             self._agent.deregister_memory(registered)
         self._registered = []
+
+    def _cut(self, peer: Mapped, descriptors: npt.NDArray[np.void]) -> Iterator[Batch]:
+        """Posts of at most `most_bytes` or little more."""
+        theirs = _places(peer)
+        kinds = sorted({*self._places.kinds, *theirs.kinds})
+        ours_at, theirs_at = descriptors["local_storage"], descriptors["remote_storage"]
+        numbers = [np.array([kinds.index(kind) for kind in places.kinds]) for places in (self._places, theirs)]
+        combined = numbers[0][ours_at] * len(kinds) + numbers[1][theirs_at]
+        for combination in np.unique(combined):
+            chosen = descriptors[combined == combination]
+            here = self._places.ranges(chosen["local_storage"], chosen["local_offset"], chosen["len"])
+            there = theirs.ranges(chosen["remote_storage"], chosen["remote_offset"], chosen["len"])
+            mem, their_mem = kinds[int(combination) // len(kinds)], kinds[int(combination) % len(kinds)]
+            for start, end in _runs(np.cumsum(chosen["len"]) // self._most_bytes):
+                yield Batch(mem, their_mem, here[start:end], there[start:end])
 
     def _progress(self) -> None:
         while not self._closed.wait(PROGRESS):

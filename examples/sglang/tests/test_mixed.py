@@ -1,4 +1,4 @@
-"""One side is SGLang's own, unmodified NIXL manager, the other is ours."""
+"""Against SGLang: our manager behind its base classes on both sides, and on one, the other its own NIXL manager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ try:
 except MissingEngineError as error:
     pytest.skip(str(error), allow_module_level=True)
 
-KINDS = {"prefill is SGLang's": ("sglang", "ours"), "decode is SGLang's": ("ours", "sglang")}
+KINDS = {
+    "both are ours": ("behind", "behind"),
+    "prefill is SGLang's": ("sglang", "behind"),
+    "decode is SGLang's": ("behind", "sglang"),
+}
 
 CASES: dict[str, tuple[Model, tuple[int, int]]] = {
     "mha with chunks and auxiliary rows": (Model(layers=tuple(range(4))), (1, 1)),
@@ -32,15 +36,52 @@ def test_every_byte_is_right(name: str, side: str) -> None:
     total: dict[str, Any] = {"total_layers": len(model.layers)} if model.stages else {}
     stages: dict[str, Any] = {"stages": (range(7), range(7, 15))} if model.stages else {}
     slots = [(2, 5), (1, 0)] if model.mamba else [None, None]
-    begin = time.monotonic()
     with deployment(
         model,
         kinds=KINDS[side],
         tp=tp,
-        prefill_options=total if KINDS[side][0] == "ours" else {},
-        decode_options=stages if KINDS[side][1] == "ours" else {},
+        prefill_options=total,
+        decode_options=stages,
     ) as engines:
+        begin = time.monotonic()
         engines.run(Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0]))
         engines.run(Request(8, [], [], aux=(1, 2), slot=slots[1], prefix=model.page_tokens * 4))
         engines.check()
-    assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 10
+
+
+def test_position_goes_wrong_where_names_do_not() -> None:
+    """15 layers against a stage of 7: SGLang's own pairing takes the 8 others for a draft model at the end."""
+    model = Model(layers=tuple(range(15)), stages=(7, 8), layer_ids=False)
+    request = Request(7, [1, 2], [10, 11])
+    options = {"stages": (range(7), range(7, 15))}
+    with deployment(model, kinds=("sglang", "sglang"), tp=(1, 2)) as engines:
+        engines.run(request)
+        wrong = [
+            line for e, w in zip(engines.expected, engines.decode, strict=True) for line in e.differences(w.memory())
+        ]
+        assert any("layer 7 v" in line for line in wrong)
+    with deployment(model, kinds=("sglang", "behind"), tp=(1, 2), decode_options=options) as engines:
+        engines.run(request)
+        engines.check()
+    with deployment(model, kinds=("behind", "sglang"), tp=(1, 2), prefill_options={"total_layers": 15}) as engines:
+        engines.run(request)
+        engines.check()
+
+
+@pytest.mark.parametrize("side", ["prefill is SGLang's", "decode is SGLang's"])
+@pytest.mark.parametrize("aborting", ["prefill", "decode"])
+def test_an_abort_reaches_the_other_kind(side: str, aborting: str) -> None:
+    model = Model(layers=(0, 1))
+    with deployment(model, kinds=KINDS[side]) as engines:
+        engines.start(Request(7, [1, 2], [10, 11]))
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        one, other = (prefill, decode) if aborting == "prefill" else (decode, prefill)
+        one.call(7, "abort")
+        assert one.poll(7) == "Failed"
+        if aborting == "decode" or side == "decode is SGLang's":
+            assert other.until(7, ["Failed"], 2) == "Failed"
+        if aborting == "decode" and side == "prefill is SGLang's":
+            # Held until SGLang's prefill worker has acknowledged.
+            assert decode.until_released(7, 2)
+        engines.check()

@@ -24,7 +24,7 @@ class Engine:
 
 def open_engine(kind: str, place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:
     """A manager of some kind over the memory that `lists` registers."""
-    return {"sglang": _sglang, "ours": _ours}[kind](place, lists, mla, options)
+    return {"sglang": _sglang, "ours": _ours, "behind": _behind}[kind](place, lists, mla, options)
 
 
 def _ours(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:
@@ -85,21 +85,12 @@ def _retried(make: Callable[[], Any], seconds: float = 10.0) -> Any:
 def _sglang(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:
     """SGLang's unmodified NIXL manager."""
     del options
-    from .loader import load
-
-    nixl = load(place)
-    from sglang.srt.disaggregation.base.conn import KVArgs, StateType
-    from sglang.srt.disaggregation.utils import DisaggregationMode
-
-    args = KVArgs()
-    for name, value in lists.items():
-        setattr(args, name, value)
-    args.state_types = [StateType(name) for name in lists["state_types"]]
+    nixl, args, mode = _loaded(place, lists)
     address = f"{place.host}:{place.bootstrap_port}"
     server = None
     if place.role == "prefill" and place.pp_rank == 0 and place.tp_rank == 0:
         server = nixl.NixlKVBootstrapServer(place.host, place.bootstrap_port)
-    manager = nixl.NixlKVManager(args, DisaggregationMode(place.role), _ServerArgs(), mla)
+    manager = nixl.NixlKVManager(args, mode, _ServerArgs(), mla)
 
     def receiver(room: int) -> Any:
         _until(lambda: manager.try_ensure_parallel_info(address))
@@ -112,6 +103,47 @@ def _sglang(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str
             server.close()
 
     return Engine(manager, lambda room: nixl.NixlKVSender(manager, address, room), receiver, close)
+
+
+def _behind(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:
+    """Our manager behind SGLang's base classes."""
+    _, args, mode = _loaded(place, lists)
+    from kvsglang.backend import classes
+    from kvsglang.options import Options
+
+    made = classes(Options(device="dram", **options))
+    address = f"{place.host}:{place.bootstrap_port}"
+    is_first = place.role == "prefill" and place.tp_rank == place.pp_rank == 0
+    server = made.bootstrap_server(place.host, place.bootstrap_port) if is_first else None
+    manager = _retried(lambda: made.manager(args, mode, _ServerArgs(), mla))
+
+    def receiver(room: int) -> Any:
+        _until(lambda: bool(manager.try_ensure_parallel_info(address)))
+        request = made.receiver(manager, address, room)
+        request.init(0)
+        return request
+
+    def close() -> None:
+        manager.teardown()
+        if server is not None:
+            server.close()
+
+    return Engine(manager, lambda room: made.sender(manager, address, room), receiver, close)
+
+
+def _loaded(place: Settings, lists: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """SGLang's NIXL module, its KVArgs with the lists in it, and the worker's mode."""
+    from .loader import load
+
+    nixl = load(place)
+    from sglang.srt.disaggregation.base.conn import KVArgs, StateType
+    from sglang.srt.disaggregation.utils import DisaggregationMode
+
+    args = KVArgs()
+    for name, value in lists.items():
+        setattr(args, name, value)
+    args.state_types = [StateType(name) for name in lists["state_types"]]
+    return nixl, args, DisaggregationMode(place.role)
 
 
 class _ServerArgs:

@@ -48,6 +48,8 @@ def load(settings: Settings) -> types.ModuleType:
     # Its default is a thread that polls without a pause, and eight workers: more than a small machine has cores.
     os.environ.setdefault("SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS", '{"num_threads": "1"}')
     os.environ.setdefault("SGLANG_DISAGGREGATION_QUEUE_SIZE", "1")
+    # Off by default: a prefill worker says when an aborted request has drained.
+    os.environ.setdefault("SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE", "1")
     place = folder()
     _package("sglang", place)
     _package(ENGINE, place / "srt")

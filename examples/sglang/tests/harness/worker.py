@@ -84,6 +84,15 @@ class _Host:
             time.sleep(0.002)
         return state
 
+    def until_released(self, room: int, seconds: float) -> bool:
+        """Whether the request's pages are free within some seconds."""
+        end = time.monotonic() + seconds
+        while not self.requests[room].is_abort_release_safe():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.01)
+        return True
+
     def call(self, room: int, method: str, *args: Any) -> Any:
         return getattr(self.requests[room], method)(*args)
 
@@ -142,7 +151,9 @@ class Remote:
     def __init__(
         self, kind: str, model: Model, place: Settings, salt: int, options: dict[str, Any] | None = None
     ) -> None:
-        context = multiprocessing.get_context("spawn")
+        # Workers are forked from a process that has imported the slow modules and nothing that has threads.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["aiohttp.web", "msgspec", "numpy", "requests", "zmq", "kvffi", __name__])
         self.place = place
         self.twin = build(model, place, salt)
         """The same memory here, as it was before any transfer; its addresses mean nothing."""
@@ -154,7 +165,7 @@ class Remote:
 
     def ready(self) -> Remote:
         """Waits until the worker's manager stands."""
-        self._answer("start")
+        self._answer("start", 3 * PATIENCE)
         return self
 
     def __getattr__(self, method: str) -> Any:
@@ -167,9 +178,9 @@ class Remote:
 
         return ask
 
-    def _answer(self, method: str) -> Any:
-        if not self._pipe.poll(PATIENCE):
-            raise TimeoutError(f"the {self.place.role} worker did not answer {method} in {PATIENCE} s")
+    def _answer(self, method: str, seconds: float = PATIENCE) -> Any:
+        if not self._pipe.poll(seconds):
+            raise TimeoutError(f"the {self.place.role} worker did not answer {method} in {seconds} s")
         status, value = self._pipe.recv()
         if status == "error":
             raise WorkerError(*value)
