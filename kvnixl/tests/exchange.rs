@@ -155,8 +155,10 @@ fn a_pull_ends_when_the_producer_confirms_and_frees_its_blocks() {
     let mut pair = Pair::new();
     let now = pair.now;
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], now + TTL, now).unwrap();
+    let part = PullPart { padding: 40, ..pair.part(lease, &whole()) };
+    pair.decode.exchange.pull("destination", vec![part], now + TTL, now).unwrap();
     pair.until("the pull", |_, decode| decode.take(pulled) == Some("destination"));
+    assert_eq!(pair.decode.agent().stats().padding_bytes, 40);
     assert_eq!(pair.prefill.take(freed), Some(EndReason::AllRead));
     assert!(pair.decode.memory.read(2048, 2048) == common::pattern(1, 1024, 2048));
     assert!(pair.decode.told.is_empty() && pair.prefill.told.is_empty());
@@ -261,6 +263,8 @@ fn blocks_of_a_pull_that_does_not_settle_stay_in_quarantine() {
     pair.poll();
     assert!(pair.decode.take(returned).is_none());
     assert_eq!(pair.decode.exchange.stats().pulls.quarantined, 1);
+    let quarantine = || pair.decode.agent().quarantine();
+    common::eventually("its entry", || quarantine().first().is_some_and(|entry| entry.request.as_deref() == Some("r")));
     pair.network.stall(false);
     pair.until("settlement", |_, decode| decode.take(returned) == Some("destination"));
     assert_eq!(pair.decode.exchange.stats().pulls.quarantined, 0);

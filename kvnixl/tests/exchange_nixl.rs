@@ -1,201 +1,22 @@
 //! Leases, pulls and pushes between processes on real NIXL; producers that stop, die and come back.
 //!
-//! The producer is this test program again, running `peer_process` (see `common::process`).
+//! The other process is this test program again, running `peer_process` (see `common::exchanging`). What is done to it
+//! on purpose is in `exchange_failures.rs`.
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::mpsc::{TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::process::{self, PeerProcess, bytes, hex, say};
-use common::{PATIENCE, Via, Worker, descriptor};
-use kvnixl::lease::{LeaseId, LeaseOptions, PeerId, PushId, RequestId, WhyFailed};
-use kvnixl::{Event, Exchange, ExchangeOptions, PullFailed, PullPart, PushSource, Verdict};
-use kvplan::{BlockList, Descriptor};
-use kvspec::{BlockId, GroupId};
+use common::exchanging::{self, MIB, Side, arrived, count, hold, pull_failed, pulled, returned};
+use common::process::PeerProcess;
+use common::{PATIENCE, Via};
+use kvnixl::lease::{LeaseId, WhyFailed};
+use kvnixl::{Event, PullFailed, Verdict};
 
-const MIB: usize = 1 << 20;
-/// Long enough for a loaded machine to send a heartbeat in time.
-const TTL: Duration = Duration::from_secs(3);
-
-fn options() -> ExchangeOptions {
-    let mut lease = LeaseOptions::default();
-    lease.ttl = TTL;
-    let mut options = ExchangeOptions::default();
-    options.lease = lease;
-    options.heartbeat_every = Duration::from_millis(200);
-    options
-}
-
-fn request(name: &str) -> RequestId {
-    RequestId::new(name).unwrap()
-}
-
-/// A producer: holds requests as it is told, and writes what is asked for. Part p of a request is block p; a request
-/// without parts is as many blocks as the registration has.
 #[test]
 #[ignore = "other tests run it as a process of its own"]
 fn peer_process() {
-    let Worker { agent, memory } = process::worker();
-    let mut exchange: Exchange<()> = Exchange::new(Arc::new(agent), options());
-    say(&hex(&exchange.agent().export().unwrap()));
-    let (send, commands) = channel();
-    std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
-    let mut met: BTreeMap<PushId, (u32, Vec<BlockList>)> = BTreeMap::new();
-    let mut num_parts: BTreeMap<LeaseId, u32> = BTreeMap::new();
-    loop {
-        let now = Instant::now();
-        match commands.try_recv() {
-            Ok(line) => say(&obey(&mut exchange, &mut num_parts, &met, &line, now)),
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => break,
-        }
-        for event in exchange.poll(now).unwrap() {
-            if let Event::Push { id, lease, lists, .. } = event {
-                let parts = num_parts[&lease];
-                met.insert(id.clone(), (parts, lists));
-                for part in 0..parts.max(1) {
-                    write(&mut exchange, &met, &id, part, now);
-                }
-            }
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    drop(exchange);
-    drop(memory);
-}
-
-fn obey(
-    exchange: &mut Exchange<()>,
-    num_parts: &mut BTreeMap<LeaseId, u32>,
-    met: &BTreeMap<PushId, (u32, Vec<BlockList>)>,
-    line: &str,
-    now: Instant,
-) -> String {
-    match line.split(' ').collect::<Vec<_>>()[..] {
-        ["connect", blob] => {
-            exchange.connect(&bytes(blob), now).unwrap();
-            "ok".into()
-        }
-        ["hold", name, readers, parts] => {
-            let parts = parts.parse().unwrap();
-            let lease = exchange.hold(request(name), (), Some(readers.parse().unwrap()), parts, now).unwrap();
-            num_parts.insert(lease, parts);
-            lease.0.to_string()
-        }
-        ["ready", lease, part] => {
-            let part = part.parse().unwrap();
-            let ids = exchange.ready(LeaseId(lease.parse().unwrap()), part, now);
-            for id in &ids {
-                write(exchange, met, id, part, now);
-            }
-            ids.len().to_string()
-        }
-        ["count", what] => {
-            let leases = exchange.stats().leases;
-            let count = match what {
-                "all_read" => leases.all_read,
-                "expired" => leases.expired,
-                "late" => leases.late_completions,
-                "duplicate" => leases.duplicate_completions,
-                "unknown" => leases.unknown_completions,
-                "malformed" => exchange.stats().messages.malformed,
-                _ => panic!("{line}"),
-            };
-            count.to_string()
-        }
-        _ => panic!("{line}"),
-    }
-}
-
-/// Writes a part if it is ready and was not written.
-fn write(
-    exchange: &mut Exchange<()>,
-    met: &BTreeMap<PushId, (u32, Vec<BlockList>)>,
-    id: &PushId,
-    part: u32,
-    now: Instant,
-) {
-    let Some((parts, lists)) = met.get(id) else { return };
-    let descriptors: Vec<Descriptor> = lists[0]
-        .blocks
-        .iter()
-        .zip(0_u64..)
-        .filter(|(_, at)| *parts == 0 || *at == u64::from(part))
-        .map(|(block, at)| descriptor(at * 1024, u64::from(block.0) * 1024, 1024))
-        .collect();
-    // Refused when it is not ready yet.
-    let _ = exchange.write(id, part, &descriptors, 0, now);
-}
-
-/// A consumer in this process, and what it was told.
-struct Decode {
-    exchange: Exchange<&'static str>,
-    memory: common::Memory,
-    told: Vec<Event<&'static str>>,
-}
-
-impl Decode {
-    fn new(via: Via) -> Self {
-        let Worker { agent, memory } = Worker::nixl("decode", via, MIB, 2);
-        Self { exchange: Exchange::new(Arc::new(agent), options()), memory, told: Vec::new() }
-    }
-
-    fn connect(&mut self, peer: &mut PeerProcess) -> PeerId {
-        let id = self.exchange.connect(&peer.blob, Instant::now()).unwrap();
-        peer.connect(&self.exchange.agent().export().unwrap());
-        id
-    }
-
-    /// The first event that matches, whenever it comes.
-    fn expect<T>(&mut self, what: &str, matches: impl Fn(&Event<&'static str>) -> Option<T>) -> T {
-        let mut found = None;
-        common::eventually(what, || {
-            self.told.extend(self.exchange.poll(Instant::now()).unwrap());
-            if let Some(at) = self.told.iter().position(|event| matches(event).is_some()) {
-                found = matches(&self.told.remove(at));
-            }
-            found.is_some()
-        });
-        found.unwrap()
-    }
-
-    fn pull(&mut self, peer: &PeerId, name: &str, lease: LeaseId, len: usize, wait: Duration) {
-        let descriptors = (0..len as u64 / 4096).map(|i| descriptor(i * 4096, i * 4096, 4096)).collect();
-        let part = PullPart { peer: peer.clone(), request: request(name), lease, descriptors, padding: 0 };
-        let now = Instant::now();
-        self.exchange.pull("blocks", vec![part], now + wait, now).unwrap();
-    }
-
-    fn reserve(&mut self, peer: &PeerId, name: &str, wait: Duration) {
-        let blocks = vec![BlockId(7), BlockId(3)];
-        let lists = vec![BlockList { group: GroupId(0), first: 0, blocks }];
-        let source = PushSource { peer: peer.clone(), lists };
-        let now = Instant::now();
-        self.exchange.reserve(request(name), "blocks", vec![source], now + wait, now).unwrap();
-    }
-}
-
-fn hold(peer: &mut PeerProcess, name: &str, readers: u32, parts: u32) -> LeaseId {
-    LeaseId(peer.ask(&format!("hold {name} {readers} {parts}")).parse().unwrap())
-}
-
-fn count(peer: &mut PeerProcess, what: &str) -> u64 {
-    peer.ask(&format!("count {what}")).parse().unwrap()
-}
-
-fn pulled(event: &Event<&'static str>) -> Option<()> {
-    matches!(event, Event::Pulled { blocks: "blocks", .. }).then_some(())
-}
-
-fn pull_failed(event: &Event<&'static str>) -> Option<PullFailed> {
-    if let Event::PullFailed { why, .. } = event { Some(why.clone()) } else { None }
-}
-
-fn pull_returned(event: &Event<&'static str>) -> Option<()> {
-    matches!(event, Event::ReturnedPull { blocks: "blocks", .. }).then_some(())
+    exchanging::serve();
 }
 
 /// A completion as docs/WIRE.md has it.
@@ -208,7 +29,7 @@ fn completed(lease: LeaseId) -> Vec<u8> {
 fn a_pull_is_done_when_the_producer_has_confirmed_and_repeated_completions_free_nothing_else() {
     for via in [Via::Default, Via::Tcp] {
         let mut prefill = PeerProcess::spawn(via, MIB, 1);
-        let mut decode = Decode::new(via);
+        let mut decode = Side::new(via);
         let peer = decode.connect(&mut prefill);
         let lease = hold(&mut prefill, "r", 1, 0);
         let other = hold(&mut prefill, "other", 1, 0);
@@ -230,23 +51,22 @@ fn a_pull_is_done_when_the_producer_has_confirmed_and_repeated_completions_free_
 #[test]
 fn a_late_reader_is_told_though_it_could_read_every_byte() {
     let mut prefill = PeerProcess::spawn(Via::Default, MIB, 1);
-    let mut decode = Decode::new(Via::Default);
+    let mut decode = Side::new(Via::Default);
     let peer = decode.connect(&mut prefill);
     let lease = hold(&mut prefill, "r", 1, 0);
     common::eventually("the expiry", || count(&mut prefill, "expired") == 1);
     decode.pull(&peer, "r", lease, MIB, PATIENCE);
     let why = decode.expect("the failure", pull_failed);
     assert!(matches!(why, PullFailed::LeaseEnded { verdict: Verdict::Ended, .. }), "{why}");
-    decode.expect("the blocks", pull_returned);
+    decode.expect("the blocks", returned);
 }
 
 #[test]
 fn a_push_arrives_in_either_order_and_part_by_part() {
     for via in [Via::Default, Via::Tcp] {
         let mut prefill = PeerProcess::spawn(via, MIB, 1);
-        let mut decode = Decode::new(via);
+        let mut decode = Side::new(via);
         let peer = decode.connect(&mut prefill);
-        let arrived = |event: &Event<_>| matches!(event, Event::Arrived { blocks: "blocks", .. }).then_some(());
         for (name, parts, registration_first) in [("a", 0, true), ("b", 0, false), ("c", 2, true), ("d", 2, false)] {
             decode.memory.write(0, &common::pattern(2, 0, MIB));
             if registration_first {
@@ -270,9 +90,9 @@ fn a_push_arrives_in_either_order_and_part_by_part() {
 }
 
 #[test]
-fn a_producer_that_restarts_is_another_one_and_what_it_was_to_write_stays_in_quarantine() {
+fn a_producer_that_restarts_is_another_one_and_blocks_come_back_once_the_first_is_seen_to_be_gone() {
     let mut first = PeerProcess::spawn(Via::Default, MIB, 1);
-    let mut decode = Decode::new(Via::Default);
+    let mut decode = Side::new(Via::Default);
     let old = decode.connect(&mut first);
     let lease = hold(&mut first, "r", 1, 0);
     decode.reserve(&old, "never", PATIENCE);
@@ -294,16 +114,16 @@ fn a_producer_that_restarts_is_another_one_and_what_it_was_to_write_stays_in_qua
     decode.pull(&new, "r", again, MIB, PATIENCE);
     decode.expect("the pull", pulled);
     assert!(decode.memory.read(0, MIB) == common::pattern(3, 0, MIB));
-    // Its process is seen to have ended.
-    let returned = |event: &Event<_>| matches!(event, Event::ReturnedReservation { .. }).then_some(());
-    decode.expect("the blocks", returned);
+    // Those of the refused pull, and those that were to be written: that process is seen to have ended.
+    decode.expect("blocks", returned);
+    decode.expect("the others", returned);
     assert_eq!(decode.exchange.stats().reservations.quarantined, 0);
 }
 
 #[test]
 fn blocks_of_a_pull_from_a_stopped_producer_come_back_when_it_goes_on() {
     let mut prefill = PeerProcess::spawn(Via::Tcp, MIB, 1);
-    let mut decode = Decode::new(Via::Tcp);
+    let mut decode = Side::new(Via::Tcp);
     let peer = decode.connect(&mut prefill);
     let warm = hold(&mut prefill, "warm", 1, 0);
     decode.pull(&peer, "warm", warm, MIB, PATIENCE);
@@ -315,28 +135,8 @@ fn blocks_of_a_pull_from_a_stopped_producer_come_back_when_it_goes_on() {
     assert!(matches!(why, PullFailed::Deadline { .. } | PullFailed::Transfer { .. }), "{why}");
     assert_eq!(decode.exchange.stats().pulls.quarantined, 1);
     prefill.resume();
-    decode.expect("the blocks", pull_returned);
+    decode.expect("the blocks", returned);
     let lease = hold(&mut prefill, "again", 1, 0);
     decode.pull(&peer, "again", lease, MIB, PATIENCE);
     decode.expect("a pull", pulled);
-}
-
-#[test]
-fn a_producer_that_is_killed_fails_a_pull_and_nothing_hangs() {
-    let mut prefill = PeerProcess::spawn(Via::Default, MIB, 1);
-    let mut decode = Decode::new(Via::Default);
-    let peer = decode.connect(&mut prefill);
-    let warm = hold(&mut prefill, "warm", 1, 0);
-    decode.pull(&peer, "warm", warm, MIB, PATIENCE);
-    decode.expect("the first pull", pulled);
-    prefill.kill();
-    decode.pull(&peer, "r", LeaseId(1), MIB, PATIENCE / 4);
-    let why = decode.expect("the failure", pull_failed);
-    assert!(!matches!(why, PullFailed::Cancelled), "{why}");
-    // Whether it settles is the transport's to say; until then its blocks are counted.
-    let stats = decode.exchange.stats().pulls;
-    assert_eq!(stats.quarantined + usize::try_from(stats.returned).unwrap(), 1);
-    let Decode { exchange, memory, .. } = decode;
-    drop(exchange);
-    memory.leak();
 }
