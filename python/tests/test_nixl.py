@@ -80,3 +80,9 @@ except kvffi.LibraryError as error:
 def test_a_wheel_without_the_library_is_none(tmp_path: Path) -> None:
     install(tmp_path, "nixl-cu12").unlink()
     assert not run(FIND, tmp_path).startswith(str(tmp_path))
+
+
+def test_of_two_folders_the_first_counts_as_it_does_for_imports(tmp_path: Path) -> None:
+    first, second = (install(tmp_path / folder, "nixl") for folder in ("a", "b"))
+    assert run(f"import sys; sys.path.append({str(tmp_path / 'b')!r})\n" + FIND, tmp_path / "a") == str(first)
+    assert run(FIND, tmp_path / "b") == str(second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -56,6 +57,33 @@ def test_an_installed_wheel_uses_its_own_library(python: Path) -> None:
     version, path = done.stdout.split()
     assert version == kvffi.version()
     assert Path(path).is_relative_to(python.parents[1])
+
+
+PLAN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import kvffi
+arrangement = kvffi.Arrangement(kvffi.Worker("org/model"))
+arrangement.add_pool(kvffi.Pool("blhnc", 16))
+arrangement.add_layer("layers.0", kvffi.Page.mla(), arrangement.add_group(64))
+spec = arrangement.build([1 << 32])
+answer = kvffi.Pair(spec, spec).answer(kvffi.Request("read", local={0: [1, 2]}, remote={0: [3, 4]}))
+print([each.len for each in answer.descriptor_structs()])
+"""
+
+
+def other_pythons() -> list[str]:
+    """Other Pythons of this machine, from the oldest that is promised on."""
+    found = (shutil.which(f"python3.{minor}") for minor in range(9, 20))
+    asked = (path for path in found if path and subprocess.run([path, "-V"], capture_output=True).returncode == 0)
+    return sorted(set(asked))
+
+
+def test_the_wheel_runs_on_every_python_of_this_machine(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    for python in (sys.executable, *other_pythons()):
+        done = run(Path(python), "-c", PLAN, str(tmp_path))
+        assert (done.stdout, done.stderr) == ("[147456]\n", ""), python
 
 
 def readme_snippets() -> list[str]:

@@ -26,7 +26,7 @@ def library() -> str | None:
 
 @cache
 def _installed() -> str | None:
-    found = {}
+    found: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = re.sub(r"[-_.]+", "_", distribution.metadata["Name"] or "").lower()
         if not name.startswith("nixl"):
@@ -34,7 +34,8 @@ def _installed() -> str | None:
         for file in distribution.files or ():
             path = Path(str(distribution.locate_file(file)))
             if path.name == _FILE_NAME and path.is_file():
-                found[name] = str(path)
+                # Of two the one that is imported: the first on the path.
+                found.setdefault(name, str(path))
     # One that the program has imported already is the one to share; otherwise the first by name.
     imported = [name for name in sorted(found) if name in sys.modules]
     return found[[*imported, *sorted(found)][0]] if found else None
