@@ -2106,6 +2106,69 @@ kvffi_status kvffi_peer_declare_gone(const kvffi_peer *peer, kvffi_error **out_e
 void kvffi_peer_free(kvffi_peer *peer);
 
 
+/* ---- Foreign peers: on NIXL, and not of this library ------------------------------------------------------------- */
+
+/**
+ * A peer on NIXL that is not of this library: the engine learns of it in a way of its own. Starts as
+ * KVFFI_FOREIGN_PEER_INIT.
+ */
+typedef struct kvffi_foreign_peer {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Its name as a NIXL agent: 1 to 128 printable ASCII characters without @. */
+    const char *name;
+    /** What its NIXL calls its local metadata. */
+    const uint8_t *metadata;
+    /** Number of bytes. */
+    size_t metadata_len;
+    /** Where its caches lie. Every storage that a part is in must be registered with its NIXL. */
+    const kvffi_spec *layout;
+    /** Counts what is known of it under this name: a larger number replaces what was connected. */
+    uint64_t generation;
+} kvffi_foreign_peer;
+#define KVFFI_FOREIGN_PEER_INIT { sizeof(kvffi_foreign_peer), 0, 0, 0, 0, 0 }
+
+/**
+ * Connects a peer that is not of this library. Its incarnation is 0, and nobody sees its process end: see
+ * kvffi_peer_declare_gone. Everything else is as with other peers. Some milliseconds.
+ *
+ * peer: not needed any more after the call, nor is its layout.
+ * out_peer: the peer, to be freed with kvffi_peer_free; NULL if the call fails, and then nothing has changed.
+ *
+ * KVFFI_ERR_INVALID_ARGUMENT for a name that cannot be used. KVFFI_ERR_PAIR_REFUSED if the peer serves another model.
+ * KVFFI_ERR_STALE_BLOB for a smaller generation than the one that is connected. KVFFI_ERR_OUT_OF_RANGE if its layout
+ * cannot be memory. KVFFI_ERR_WRONG_ORDER if no memory is registered here. KVFFI_ERR_TRANSPORT and KVFFI_ERR_BLOB for
+ * metadata that cannot be used. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_connect_foreign(const kvffi_agent *agent,
+                                         const kvffi_foreign_peer *peer,
+                                         kvffi_peer **out_peer,
+                                         kvffi_error **out_error);
+
+/**
+ * Hands out an agent's name on NIXL, which peers that are not of this library need.
+ *
+ * out_name: the name, to be freed with kvffi_text_free; NULL if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_agent_get_nixl_name(const kvffi_agent *agent,
+                                       kvffi_text **out_name,
+                                       kvffi_error **out_error);
+
+/**
+ * Hands out NIXL's metadata of an agent, which peers that are not of this library load. Whoever has it can read and
+ * write the registered memory. Peers of this library take kvffi_agent_export's blob.
+ *
+ * out_metadata: the metadata, to be freed with kvffi_bytes_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_WRONG_ORDER if no memory is registered. KVFFI_ERR_TRANSPORT. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_get_nixl_metadata(const kvffi_agent *agent,
+                                           kvffi_bytes **out_metadata,
+                                           kvffi_error **out_error);
+
+
 /* ---- Notifications: short messages between agents ---------------------------------------------------------------- */
 
 /** Longest notification in bytes. */

@@ -15,6 +15,7 @@
 #define KVFFI_LIMITS_INIT { sizeof(kvffi_limits), 0, 0, 0, 0, 0, 0 }
 #define KVFFI_AGENT_OPTIONS_INIT { sizeof(kvffi_agent_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_AGENT_INFO_INIT { sizeof(kvffi_agent_info), 0, 0, 0, 0 }
+#define KVFFI_FOREIGN_PEER_INIT { sizeof(kvffi_foreign_peer), 0, 0, 0, 0, 0 }
 #define KVFFI_PEER_INFO_INIT { sizeof(kvffi_peer_info), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_AGENT_STATS_INIT { sizeof(kvffi_agent_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_TRANSFER_OPTIONS_INIT { sizeof(kvffi_transfer_options), 0, 0, 0, 0, 0, 0 }

@@ -25,6 +25,7 @@
 //! | `loopback` | `kvffi_loopback`: agents of one process, for tests |
 //! | `agent` | `kvffi_agent`: one worker's end of all transfers |
 //! | `peer` | `kvffi_peer`: a peer that an agent has connected |
+//! | `foreign` | `kvffi_foreign_peer`: a peer that is not of this library |
 //! | `notification` | `kvffi_notifications`: messages that have arrived |
 //! | `agent_fd` | a file descriptor to wait on |
 //! | `agent_stats` | `kvffi_agent_stats`: what an agent has done |
@@ -54,6 +55,7 @@ mod boundary;
 mod bytes;
 mod error;
 mod failure;
+mod foreign;
 mod fork;
 mod handle;
 mod limits;
@@ -86,6 +88,7 @@ pub use answer::*;
 pub use arrangement::*;
 pub use bytes::*;
 pub use error::*;
+pub use foreign::*;
 pub use limits::*;
 pub use local_plan::*;
 pub use loopback::*;

@@ -29,6 +29,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("loopback", "Loopback: agents of one process, for tests"),
     ("agent", "Agents: one worker's end of all transfers"),
     ("peer", "Peers: who an agent has connected"),
+    ("foreign", "Foreign peers: on NIXL, and not of this library"),
     ("notification", "Notifications: short messages between agents"),
     ("transfer", "Transfers: bytes that move"),
     ("agent_fd", "A file descriptor to wait on"),

@@ -83,6 +83,7 @@ const LAYOUTS: &[Layout] = layouts! {
         progress_delay_us: 48, flags: 56, reserved: 60, limits: 64
     }
     kvffi_agent_info: 40 { struct_size: 0, name: 8, incarnation: 16, generation: 24, unsettled: 32 }
+    kvffi_foreign_peer: 48 { struct_size: 0, name: 8, metadata: 16, metadata_len: 24, layout: 32, generation: 40 }
     kvffi_peer_info: 56 {
         struct_size: 0, name: 8, incarnation: 16, generation: 24, unsettled: 32, locality: 40, barriers: 44,
         is_gone: 48, reserved: 52

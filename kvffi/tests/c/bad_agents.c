@@ -203,6 +203,50 @@ static void peers(void)
     CHECK(strcmp(agent.name, "decode") == 0 && agent.generation == UINT64_C(0xeeeeeeeeeeeeeeee));
 }
 
+/* Without NIXL nobody is foreign: the loopback knows agents of this library only. */
+static void foreigners(void)
+{
+    kvffi_spec *spec = spec_at("m", theirs), *other = spec_at("another", theirs);
+    kvffi_peer *out = NULL;
+    kvffi_text *name = NULL;
+    kvffi_bytes *metadata = NULL, *none = NULL;
+    kvffi_foreign_peer foreign = KVFFI_FOREIGN_PEER_INIT;
+    OK(kvffi_agent_get_nixl_name(decode, &name, &error));
+    OK(kvffi_agent_get_nixl_metadata(prefill, &metadata, &error));
+    CHECK(strncmp(kvffi_text_data(name), "decode@", 7) == 0);
+    FAILS(KVFFI_ERR_NULL, "peer is NULL", kvffi_agent_connect_foreign(decode, NULL, &out, &error));
+    FAILS(KVFFI_ERR_NULL, "peer->name is NULL", kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.name = "bare";
+    FAILS(KVFFI_ERR_NULL, "peer->layout is NULL", kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.layout = AS(kvffi_spec, decode);
+    FAILS(KVFFI_ERR_WRONG_HANDLE, "peer->layout is a handle of kvffi_agent",
+          kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.layout = other;
+    FAILS(KVFFI_ERR_PAIR_REFUSED, "another", kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.layout = spec;
+    foreign.metadata_len = 1;
+    FAILS(KVFFI_ERR_NULL, "peer->metadata (with a length of 1) is NULL",
+          kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.metadata = kvffi_bytes_data(metadata);
+    foreign.metadata_len = kvffi_bytes_len(metadata);
+    FAILS(KVFFI_ERR_BLOB, "prefill@", kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.metadata_len -= 1;
+    FAILS(KVFFI_ERR_TRANSPORT, "not in this process", kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.name = kvffi_text_data(name);
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "it contains @", kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    foreign.struct_size = 9;
+    FAILS(KVFFI_ERR_STRUCT_SIZE, "peer: struct_size 9", kvffi_agent_connect_foreign(decode, &foreign, &out, &error));
+    FAILS(KVFFI_ERR_NULL, "out_peer is NULL", kvffi_agent_connect_foreign(decode, &foreign, NULL, &error));
+    FAILS(KVFFI_ERR_NULL, "out_name is NULL", kvffi_agent_get_nixl_name(decode, NULL, &error));
+    FAILS(KVFFI_ERR_NULL, "out_metadata is NULL", kvffi_agent_get_nixl_metadata(decode, NULL, &error));
+    FAILS(KVFFI_ERR_NULL, "agent is NULL", kvffi_agent_get_nixl_metadata(NULL, &none, &error));
+    CHECK(out == NULL && none == NULL);
+    kvffi_bytes_free(metadata);
+    kvffi_text_free(name);
+    kvffi_spec_free(spec);
+    kvffi_spec_free(other);
+}
+
 static void messages(void)
 {
     static unsigned char message[KVFFI_MAX_NOTIFICATION_BYTES + 1];
@@ -393,6 +437,7 @@ int main(void)
     memory();
     blobs();
     peers();
+    foreigners();
     messages();
     starts();
     transfers();
