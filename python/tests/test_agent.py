@@ -436,3 +436,18 @@ def test_a_signal_ends_a_wait(decode: Worker, peer: kvffi.Peer, network: kvffi.L
     assert time.monotonic() - started < PATIENCE / 2
     network.set_faults()
     assert transfer.wait(PATIENCE)
+
+
+def test_a_foreign_peer_must_be_who_its_metadata_says_and_serve_this_model(decode: Worker, prefill: Worker) -> None:
+    metadata = prefill.agent.nixl_metadata()
+    assert prefill.agent.nixl_name().startswith("prefill@")
+    with pytest.raises(kvffi.Error, match="prefill@"):
+        decode.agent.connect_foreign("prefill", metadata, prefill.spec)
+    with pytest.raises(kvffi.Error, match="another/model"):
+        decode.agent.connect_foreign("prefill", metadata, mla(0x1000, model="another/model"))
+    with pytest.raises(kvffi.Error, match="contains @"):
+        decode.agent.connect_foreign(prefill.agent.nixl_name(), metadata, prefill.spec)
+    spec = mla(0x1000)
+    spec.close()
+    with pytest.raises(ValueError, match="closed"):
+        decode.agent.connect_foreign("prefill", metadata, spec)

@@ -725,6 +725,25 @@ class PeerInfo(Growing):
     )
 
 
+class ForeignPeer(Growing):
+    """kvffi_foreign_peer"""
+
+    struct_size: int
+    name: bytes | None
+    metadata: Pointer
+    metadata_len: int
+    layout: Pointer
+    generation: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("metadata", c_void_p),
+        ("metadata_len", c_size_t),
+        ("layout", c_void_p),
+        ("generation", c_uint64),
+    )
+
+
 class Notification(Struct):
     """kvffi_notification"""
 
@@ -946,6 +965,7 @@ STRUCTS: dict[str, type[Struct]] = {
     "kvffi_agent_options": AgentOptions,
     "kvffi_agent_info": AgentInfo,
     "kvffi_peer_info": PeerInfo,
+    "kvffi_foreign_peer": ForeignPeer,
     "kvffi_notification": Notification,
     "kvffi_transfer_options": TransferOptions,
     "kvffi_transfer_stats": TransferStats,
@@ -1047,6 +1067,9 @@ class Functions:
     kvffi_peer_get_layout: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_peer_declare_gone: Callable[[Pointer, Pointer], int]
     kvffi_peer_free: Callable[[Pointer], None]
+    kvffi_agent_connect_foreign: Callable[[Pointer, Pointer, Pointer, Pointer], int]
+    kvffi_agent_get_nixl_name: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_agent_get_nixl_metadata: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_agent_notify: Callable[[Pointer, Pointer, Pointer, int, Pointer], int]
     kvffi_agent_take_notifications: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_notifications_len: Callable[[Pointer], int]
@@ -1169,6 +1192,9 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_peer_get_layout", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_peer_declare_gone", c_int32, (c_void_p, c_void_p)),
     ("kvffi_peer_free", None, (c_void_p,)),
+    ("kvffi_agent_connect_foreign", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_get_nixl_name", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_get_nixl_metadata", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_agent_notify", c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)),
     ("kvffi_agent_take_notifications", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_notifications_len", c_size_t, (c_void_p,)),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 from . import _declarations as c
 from . import _nixl
 from ._checked import text
-from ._handle import Handle, Owner, call, make, structs, take_bytes
+from ._handle import Handle, Owner, call, make, structs, take_bytes, take_text
 from ._library import functions
 from ._names import Histogram, Op, number
 from ._packed import memory, packer
@@ -246,6 +246,37 @@ class Agent(Handle):
         data = bytes(blob)
         library = functions()
         return Peer._wrap(make(library.kvffi_peer_free, library.kvffi_agent_connect, agent, data, len(data)), agent)
+
+    def connect_foreign(self, name: str, metadata: bytes, layout: Spec, *, generation: int = 1) -> Peer:
+        """Connects a peer on NIXL that is not of this library, by its NIXL name and metadata and where its caches lie.
+
+        A larger `generation` replaces what was connected under the name. Nobody sees the peer's process end: see
+        `Peer.declare_gone`.
+        """
+        agent, owner = self._live(), layout._live()
+        foreign = c.ForeignPeer(
+            name=text(name, "name"),
+            metadata=ctypes.cast(ctypes.c_char_p(metadata), ctypes.c_void_p),
+            metadata_len=len(metadata),
+            layout=owner._as_parameter_.value,
+            generation=generation,
+        )
+        library = functions()
+        made = make(library.kvffi_peer_free, library.kvffi_agent_connect_foreign, agent, ctypes.byref(foreign))
+        # Until here.
+        del owner
+        return Peer._wrap(made, agent)
+
+    def nixl_name(self) -> str:
+        """The agent's name on NIXL, which peers that are not of this library need."""
+        return take_text(functions().kvffi_agent_get_nixl_name, self._live())
+
+    def nixl_metadata(self) -> bytes:
+        """NIXL's metadata of this agent, which peers that are not of this library load.
+
+        Whoever has it can read and write the registered memory.
+        """
+        return take_bytes(functions().kvffi_agent_get_nixl_metadata, self._live())
 
     def reconnect(self, peer: Peer) -> None:
         """Opens the way to a peer anew, for example after a network failure. Transfers in progress with it fail."""
