@@ -214,3 +214,12 @@ def test_threads_on_one_answer_are_busy_or_right(pair: kvffi.Pair) -> None:
         thread.join(60)
     assert len(outcomes) == 2000
     assert outcomes.count("right") > 0
+
+
+def test_an_array_that_a_request_borrows_cannot_be_resized() -> None:
+    ids = array.array("I", [5, 6, 9])
+    borrowed = request(local={0: ids})
+    with pytest.raises(BufferError):
+        ids.append(1)
+    del borrowed
+    ids.append(1)

@@ -16,11 +16,11 @@ _CODES = {
 }
 
 
-def packer(kind: Any) -> struct.Struct:
-    """Writes a struct of kvffi.h, all its fields in order; pointers are addresses. Refuses numbers that do not fit."""
-    packed = struct.Struct("=" + "".join(_CODES[field[1]] for field in kind._fields_))
-    if packed.size != ctypes.sizeof(kind):
-        raise TypeError(f"{kind.__name__} has padding")
+def packer(*kinds: Any) -> struct.Struct:
+    """Writes structs of kvffi.h, all their fields in order; pointers are addresses. Refuses numbers that do not fit."""
+    packed = struct.Struct("=" + "".join(_CODES[field[1]] for kind in kinds for field in kind._fields_))
+    if packed.size != sum(ctypes.sizeof(kind) for kind in kinds):
+        raise TypeError(f"there is padding in {', '.join(kind.__name__ for kind in kinds)}")
     return packed
 
 

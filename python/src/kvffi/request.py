@@ -7,10 +7,11 @@ import ctypes
 import struct
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _declarations as c
-from ._names import Op, number
+from ._names import Op, number, words
 from ._packed import memory, packer
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    BlockIds = Union[Sequence[int], NDArray[numpy.integer[Any]]]
+    BlockIds = Union[Sequence[int], array.array[int], NDArray[numpy.integer[Any]]]
 
 # As a block id: nothing is stored there.
 HOLE = c.KVFFI_BLOCK_HOLE
@@ -41,8 +42,15 @@ class BlockList(NamedTuple):
 Lists = Union[Iterable[BlockList], Mapping[int, "BlockIds"]]
 
 
-_REQUEST = packer(c.Request)
-_BLOCK_LIST = packer(c.BlockList)
+_OPS = words("OP")
+_REQUEST_SIZE = ctypes.sizeof(c.Request)
+_BLOCK_LIST_SIZE = ctypes.sizeof(c.BlockList)
+
+
+@cache
+def _packer(num_lists: int) -> struct.Struct:
+    """Writes a request, and behind it its lists."""
+    return packer(c.Request, *(num_lists * [c.BlockList]))
 
 
 def block_ids(blocks: Any) -> tuple[int, int, object]:
@@ -50,7 +58,8 @@ def block_ids(blocks: Any) -> tuple[int, int, object]:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(blocks, numpy.ndarray):
         # The usual array, the quick way: borrows it, and fails for one that is empty, read-only or has gaps.
-        if blocks.ndim == 1 and blocks.dtype.char == "I" and blocks.dtype.isnative:
+        dtype = blocks.dtype
+        if dtype.char == "I" and dtype.isnative and blocks.ndim == 1:
             try:
                 pinned = ctypes.c_char.from_buffer(blocks)
             except (ValueError, TypeError, BufferError):
@@ -62,12 +71,15 @@ def block_ids(blocks: Any) -> tuple[int, int, object]:
     if isinstance(blocks, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"block ids are {type(blocks).__name__}; give integers in a list or an array")
     try:
-        ids = array.array("I", blocks)
+        # An array of the same type is taken as it is.
+        ids = blocks if isinstance(blocks, array.array) and blocks.typecode == "I" else array.array("I", blocks)
     except OverflowError:
         wrong = next(block for block in blocks if not 0 <= block <= HOLE)
         raise ValueError(f"block id {wrong} is not from 0 to {HOLE}; {HOLE}, as kvffi.HOLE, is a hole") from None
-    address, count = ids.buffer_info()
-    return address, count, ids
+    if not len(ids):
+        return 0, 0, None
+    pinned = ctypes.c_char.from_buffer(ids)
+    return ctypes.addressof(pinned), len(ids), pinned
 
 
 def _of_array(blocks: Any) -> tuple[int, int, object]:
@@ -101,26 +113,47 @@ class Request:
     __slots__ = ("_keep", "_pointer")
 
     def __init__(self, op: Op, *, local: Lists, remote: Lists) -> None:
-        ours, theirs = _listed(local), _listed(remote)
-        # The struct, and behind it the lists of both sides.
-        buffer, self._pointer, address = memory(_REQUEST.size + _BLOCK_LIST.size * (len(ours) + len(theirs)))
-        first_list = address + _REQUEST.size
-        first_remote = first_list + _BLOCK_LIST.size * len(ours)
-        sides = (first_list, len(ours), first_remote, len(theirs))
-        _REQUEST.pack_into(buffer, 0, _REQUEST.size, number("OP", op), 0, *sides)
-        place = _REQUEST.size
-        keep: list[object] = [buffer]
-        for group, blocks, first in (*ours, *theirs):
-            ids, count, kept = block_ids(blocks)
-            try:
-                _BLOCK_LIST.pack_into(buffer, place, group, 0, first, ids, count)
-            except struct.error:
-                # Says which of the numbers does not fit.
-                c.BlockList(group=group, first=first)
-                raise
-            place += _BLOCK_LIST.size
-            keep.append(kept)
+        fields: list[Any] = []
+        keep: list[object] = []
+        num_local = _flatten(local, fields, keep)
+        num_remote = _flatten(remote, fields, keep)
+        packed = _packer(num_local + num_remote)
+        buffer, self._pointer, address = memory(packed.size)
+        first_list = address + _REQUEST_SIZE
+        first_remote = first_list + num_local * _BLOCK_LIST_SIZE
+        known = _OPS.get(op)
+        if known is None:
+            known = number("OP", op)
+        sides = (first_list, num_local, first_remote, num_remote)
+        try:
+            packed.pack_into(buffer, 0, _REQUEST_SIZE, known, 0, *sides, *fields)
+        except struct.error:
+            # Says which of the numbers does not fit.
+            for place in range(0, len(fields), 5):
+                c.BlockList(group=fields[place], first=fields[place + 2])
+            raise
         self._keep = keep
+
+
+def _flatten(lists: Lists, fields: list[Any], keep: list[object]) -> int:
+    """Adds the fields of each list, and what keeps its ids there; the number of lists."""
+    before = len(keep)
+    for group, blocks, first in _listed(lists):
+        address, count, kept = block_ids(blocks)
+        fields += (group, 0, first, address, count)
+        keep.append(kept)
+    return len(keep) - before
+
+
+def block_lists(lists: Lists) -> tuple[ctypes.Array[c.BlockList], list[object]]:
+    """Lists of one side as C has them, and what keeps their ids there."""
+    keep: list[object] = []
+    made = []
+    for group, blocks, first in _listed(lists):
+        address, count, kept = block_ids(blocks)
+        keep.append(kept)
+        made.append(c.BlockList(group=group, first=first, blocks=address if count else None, num_blocks=count))
+    return (c.BlockList * len(made))(*made), keep
 
 
 def _listed(lists: Lists) -> list[Any]:
