@@ -118,57 +118,84 @@ template <typename T> Result<T> finish(kvffi_status status, kvffi_error *error, 
     return Result<T>(std::move(value));
 }
 
-/* Makes a call whose last output is an error. */
-template <typename Call> Result<Done> done(Call call)
+/* Calls a function whose last output is an error. */
+template <typename Function, typename... Arguments> Result<Done> done(Function function, Arguments... arguments)
 {
     kvffi_error *error = nullptr;
-    const kvffi_status status = call(&error);
+    const kvffi_status status = function(arguments..., &error);
     return finish(status, error, Done());
 }
 
-/* Makes a call whose last outputs are a value and an error. */
-template <typename T, typename Call> Result<T> value(Call call, T value = T())
+template <typename T, typename = void> struct Grows : std::false_type {};
+template <typename T> struct Grows<T, std::void_t<decltype(T::struct_size)>> : std::true_type {};
+
+/* Calls a function whose last outputs are a value, or a struct that begins with its size, and an error. */
+template <typename T, typename Function, typename... Arguments>
+Result<T> value(Function function, Arguments... arguments)
 {
+    T value = T();
+    if constexpr (Grows<T>::value) {
+        value.struct_size = sizeof value;
+    }
     kvffi_error *error = nullptr;
-    const kvffi_status status = call(&value, &error);
+    const kvffi_status status = function(arguments..., &value, &error);
     return finish(status, error, value);
 }
 
-/* Like a call that fills an array, of no elements. */
-template <typename Array, typename Error> kvffi_status nothing(Array, std::size_t, std::size_t *len, Error)
+/* Calls a function whose last outputs are 0 or 1, and an error. */
+template <typename Function, typename... Arguments> Result<bool> flag(Function function, Arguments... arguments)
 {
-    *len = 0;
-    return KVFFI_OK;
+    std::int32_t flag = 0;
+    kvffi_error *error = nullptr;
+    const kvffi_status status = function(arguments..., &flag, &error);
+    return finish(status, error, flag != 0);
 }
 
-inline const std::uint8_t *bytes(std::string_view text) noexcept
+/* Calls a function whose last output is an error; false while what it tells of is in progress. */
+template <typename Function, typename... Arguments> Result<bool> finished(Function function, Arguments... arguments)
 {
-    return reinterpret_cast<const std::uint8_t *>(text.data());
+    kvffi_error *error = nullptr;
+    const kvffi_status status = function(arguments..., &error);
+    return finish(status, error, status == KVFFI_OK);
 }
 
-/* Makes an object with a call whose last outputs are a handle and an error. */
-template <typename Object, typename Handle, typename Call> Result<Object> make(Call call)
+/* Calls a function whose last outputs are a handle and an error. */
+template <typename Object, typename Handle, typename Function, typename... Arguments>
+Result<Object> make(Function function, Arguments... arguments)
 {
     Handle *handle = nullptr;
     kvffi_error *error = nullptr;
-    const kvffi_status status = call(&handle, &error);
+    const kvffi_status status = function(arguments..., &handle, &error);
     return finish(status, error, Object(handle));
 }
 
 /* Calls a function that fills an array: once for its length, once for its elements. */
-template <typename T, typename Call> Result<std::vector<T>> list(Call call)
+template <typename T, typename Function, typename... Arguments>
+Result<std::vector<T>> list(Function function, Arguments... arguments)
 {
     std::size_t len = 0;
     std::vector<T> values;
-    kvffi_status status = call(nullptr, std::size_t{0}, &len, nullptr);
+    kvffi_status status = function(arguments..., nullptr, 0, &len, nullptr);
     kvffi_error *error = nullptr;
     if (status == KVFFI_ERR_BUFFER_TOO_SMALL) {
         values.resize(len);
     }
     if (status != KVFFI_OK) {
-        status = call(values.data(), values.size(), &len, &error);
+        status = function(arguments..., values.data(), values.size(), &len, &error);
     }
     return finish(status, error, std::move(values));
+}
+
+/* Likewise of an object that is NULL when there is nothing to list. */
+template <typename T, typename Function, typename Handle>
+Result<std::vector<T>> list_of(Function function, Handle *handle)
+{
+    return handle == nullptr ? Result<std::vector<T>>(std::vector<T>()) : list<T>(function, handle);
+}
+
+inline const std::uint8_t *bytes(std::string_view text) noexcept
+{
+    return reinterpret_cast<const std::uint8_t *>(text.data());
 }
 
 } // namespace detail
@@ -190,37 +217,27 @@ public:
 
     static Result<Spec> from_json(std::string_view json)
     {
-        return detail::make<Spec, kvffi_spec>([&](kvffi_spec **spec, kvffi_error **error) {
-            return kvffi_spec_from_json(json.data(), json.size(), spec, error);
-        });
+        return detail::make<Spec, kvffi_spec>(kvffi_spec_from_json, json.data(), json.size());
     }
 
-    Result<Text> to_json() const
-    {
-        return detail::make<Text, kvffi_text>(
-            [&](kvffi_text **text, kvffi_error **error) { return kvffi_spec_to_json(get(), text, error); });
-    }
+    Result<Text> to_json() const { return detail::make<Text, kvffi_text>(kvffi_spec_to_json, get()); }
 
     /* Which ranks of the peer's stage this rank reads a layer from. The name ends with a NUL. */
     Result<std::vector<kvffi_share>> sources(const Spec &remote, const char *layer) const
     {
-        return detail::list<kvffi_share>(
-            [&](auto... array) { return kvffi_spec_get_sources(get(), remote.get(), layer, array...); });
+        return detail::list<kvffi_share>(kvffi_spec_get_sources, get(), remote.get(), layer);
     }
 
     /* Which ranks of the peer's stage this rank writes a layer to. The name ends with a NUL. */
     Result<std::vector<kvffi_share>> targets(const Spec &remote, const char *layer) const
     {
-        return detail::list<kvffi_share>(
-            [&](auto... array) { return kvffi_spec_get_targets(get(), remote.get(), layer, array...); });
+        return detail::list<kvffi_share>(kvffi_spec_get_targets, get(), remote.get(), layer);
     }
 
     /* How many of the destination's ranks this rank delivers something to. */
     Result<std::size_t> count_readers(Span<const kvffi_spec *const> stages) const
     {
-        return detail::value<std::size_t>([&](std::size_t *num, kvffi_error **error) {
-            return kvffi_spec_count_readers(get(), stages.data(), stages.size(), num, error);
-        });
+        return detail::value<std::size_t>(kvffi_spec_count_readers, get(), stages.data(), stages.size());
     }
 
     const kvffi_spec *get() const noexcept { return handle_.get(); }
@@ -236,9 +253,7 @@ public:
 
     static Result<SpecBuilder> create(const kvffi_worker &worker)
     {
-        return detail::make<SpecBuilder, kvffi_spec_builder>([&](kvffi_spec_builder **builder, kvffi_error **error) {
-            return kvffi_spec_builder_new(&worker, builder, error);
-        });
+        return detail::make<SpecBuilder, kvffi_spec_builder>(kvffi_spec_builder_new, &worker);
     }
 
     /* Each returns the index of what was added. */
@@ -248,22 +263,15 @@ public:
 
     Result<Done> add_part(std::uint32_t layer, const kvffi_part &part)
     {
-        return detail::done(
-            [&](kvffi_error **error) { return kvffi_spec_builder_add_part(handle_.get(), layer, &part, error); });
+        return detail::done(kvffi_spec_builder_add_part, handle_.get(), layer, &part);
     }
 
-    Result<Spec> build() const
-    {
-        return detail::make<Spec, kvffi_spec>([&](kvffi_spec **spec, kvffi_error **error) {
-            return kvffi_spec_builder_build(handle_.get(), spec, error);
-        });
-    }
+    Result<Spec> build() const { return detail::make<Spec, kvffi_spec>(kvffi_spec_builder_build, handle_.get()); }
 
 private:
     template <typename Function, typename T> Result<std::uint32_t> add(Function function, const T *what)
     {
-        return detail::value<std::uint32_t>(
-            [&](std::uint32_t *index, kvffi_error **error) { return function(handle_.get(), what, index, error); });
+        return detail::value<std::uint32_t>(function, handle_.get(), what);
     }
 
     detail::Owned<kvffi_spec_builder, kvffi_spec_builder_free> handle_;
@@ -329,8 +337,7 @@ public:
 private:
     template <typename Function, typename... Arguments> static Result<Page> make(Function function, Arguments... arguments)
     {
-        return detail::make<Page, kvffi_page>(
-            [&](kvffi_page **page, kvffi_error **error) { return function(arguments..., page, error); });
+        return detail::make<Page, kvffi_page>(function, arguments...);
     }
 
     detail::Owned<kvffi_page, kvffi_page_free> handle_;
@@ -353,41 +360,31 @@ public:
 
     static Result<Arrangement> create(const kvffi_worker &worker)
     {
-        return detail::make<Arrangement, kvffi_arrangement>([&](kvffi_arrangement **arrangement, kvffi_error **error) {
-            return kvffi_arrangement_new(&worker, arrangement, error);
-        });
+        return detail::make<Arrangement, kvffi_arrangement>(kvffi_arrangement_new, &worker);
     }
 
-    Result<Done> add(const kvffi_pool &pool)
-    {
-        return detail::done([&](kvffi_error **error) { return kvffi_arrangement_add_pool(handle_.get(), &pool, error); });
-    }
+    Result<Done> add(const kvffi_pool &pool) { return detail::done(kvffi_arrangement_add_pool, handle_.get(), &pool); }
 
     /* Returns the group's index. */
     Result<std::uint32_t> add(const kvffi_blocks &blocks)
     {
-        return detail::value<std::uint32_t>([&](std::uint32_t *group, kvffi_error **error) {
-            return kvffi_arrangement_add_group(handle_.get(), &blocks, group, error);
-        });
+        return detail::value<std::uint32_t>(kvffi_arrangement_add_group, handle_.get(), &blocks);
     }
 
     Result<Done> add(const kvffi_page_layer &layer)
     {
-        return detail::done([&](kvffi_error **error) { return kvffi_arrangement_add_layer(handle_.get(), &layer, error); });
+        return detail::done(kvffi_arrangement_add_layer, handle_.get(), &layer);
     }
 
     /* Bytes to allocate for each storage. */
     Result<std::vector<std::uint64_t>> storage_lens() const
     {
-        return detail::list<std::uint64_t>(
-            [&](auto... array) { return kvffi_arrangement_get_storage_lens(handle_.get(), array...); });
+        return detail::list<std::uint64_t>(kvffi_arrangement_get_storage_lens, handle_.get());
     }
 
     Result<Spec> build(Span<const std::uint64_t> bases) const
     {
-        return detail::make<Spec, kvffi_spec>([&](kvffi_spec **spec, kvffi_error **error) {
-            return kvffi_arrangement_build(handle_.get(), bases.data(), bases.size(), spec, error);
-        });
+        return detail::make<Spec, kvffi_spec>(kvffi_arrangement_build, handle_.get(), bases.data(), bases.size());
     }
 
 private:
@@ -415,43 +412,32 @@ public:
 
     static Result<Tensors> create(const kvffi_worker &worker)
     {
-        return detail::make<Tensors, kvffi_tensors>([&](kvffi_tensors **tensors, kvffi_error **error) {
-            return kvffi_tensors_new(&worker, tensors, error);
-        });
+        return detail::make<Tensors, kvffi_tensors>(kvffi_tensors_new, &worker);
     }
 
     Result<Done> add(const kvffi_storage &storage)
     {
-        return detail::done([&](kvffi_error **error) { return kvffi_tensors_add_storage(handle_.get(), &storage, error); });
+        return detail::done(kvffi_tensors_add_storage, handle_.get(), &storage);
     }
 
     /* Returns the group's index. */
     Result<std::uint32_t> add(const kvffi_group &group)
     {
-        return detail::value<std::uint32_t>([&](std::uint32_t *index, kvffi_error **error) {
-            return kvffi_tensors_add_group(handle_.get(), &group, index, error);
-        });
+        return detail::value<std::uint32_t>(kvffi_tensors_add_group, handle_.get(), &group);
     }
 
     /* Returns the layer's index. */
     Result<std::uint32_t> add(const kvffi_page_layer &layer)
     {
-        return detail::value<std::uint32_t>([&](std::uint32_t *index, kvffi_error **error) {
-            return kvffi_tensors_add_layer(handle_.get(), &layer, index, error);
-        });
+        return detail::value<std::uint32_t>(kvffi_tensors_add_layer, handle_.get(), &layer);
     }
 
     Result<Done> add_tensor(std::uint32_t layer, const kvffi_tensor &tensor)
     {
-        return detail::done(
-            [&](kvffi_error **error) { return kvffi_tensors_add_tensor(handle_.get(), layer, &tensor, error); });
+        return detail::done(kvffi_tensors_add_tensor, handle_.get(), layer, &tensor);
     }
 
-    Result<Spec> build() const
-    {
-        return detail::make<Spec, kvffi_spec>(
-            [&](kvffi_spec **spec, kvffi_error **error) { return kvffi_tensors_build(handle_.get(), spec, error); });
-    }
+    Result<Spec> build() const { return detail::make<Spec, kvffi_spec>(kvffi_tensors_build, handle_.get()); }
 
 private:
     detail::Owned<kvffi_tensors, kvffi_tensors_free> handle_;
@@ -464,28 +450,23 @@ public:
 
     static Result<LocalPlan> create(const Spec &spec, std::uint32_t flags = 0)
     {
-        return detail::make<LocalPlan, kvffi_local_plan>([&](kvffi_local_plan **plan, kvffi_error **error) {
-            return kvffi_local_plan_new(spec.get(), flags, plan, error);
-        });
+        return detail::make<LocalPlan, kvffi_local_plan>(kvffi_local_plan_new, spec.get(), flags);
     }
 
     Result<std::vector<kvffi_memory_range>> memory_ranges() const
     {
-        return detail::list<kvffi_memory_range>(
-            [&](auto... array) { return kvffi_local_plan_get_memory_ranges(handle_.get(), array...); });
+        return detail::list<kvffi_memory_range>(kvffi_local_plan_get_memory_ranges, handle_.get());
     }
 
     Result<std::vector<kvffi_region>> regions() const
     {
-        return detail::list<kvffi_region>(
-            [&](auto... array) { return kvffi_local_plan_get_regions(handle_.get(), array...); });
+        return detail::list<kvffi_region>(kvffi_local_plan_get_regions, handle_.get());
     }
 
     /* Their names live as long as the plan. */
     Result<std::vector<kvffi_member>> members(std::size_t region) const
     {
-        return detail::list<kvffi_member>(
-            [&](auto... array) { return kvffi_local_plan_get_members(handle_.get(), region, array...); });
+        return detail::list<kvffi_member>(kvffi_local_plan_get_members, handle_.get(), region);
     }
 
     const kvffi_local_plan *get() const noexcept { return handle_.get(); }
@@ -499,28 +480,21 @@ class Answer {
 public:
     explicit Answer(kvffi_answer *handle) noexcept : handle_(handle) {}
 
-    static Result<Answer> create()
-    {
-        return detail::make<Answer, kvffi_answer>(kvffi_answer_new);
-    }
+    static Result<Answer> create() { return detail::make<Answer, kvffi_answer>(kvffi_answer_new); }
 
     Result<kvffi_answer_totals> totals() const
     {
-        return detail::value<kvffi_answer_totals>([&](kvffi_answer_totals *totals, kvffi_error **error) {
-            return kvffi_answer_get_totals(handle_.get(), totals, error);
-        });
+        return detail::value<kvffi_answer_totals>(kvffi_answer_get_totals, handle_.get());
     }
 
     Result<std::vector<kvffi_descriptor>> descriptors() const
     {
-        return detail::list<kvffi_descriptor>(
-            [&](auto... array) { return kvffi_answer_get_descriptors(handle_.get(), array...); });
+        return detail::list<kvffi_descriptor>(kvffi_answer_get_descriptors, handle_.get());
     }
 
     Result<std::vector<kvffi_zero_range>> zero_ranges() const
     {
-        return detail::list<kvffi_zero_range>(
-            [&](auto... array) { return kvffi_answer_get_zero_ranges(handle_.get(), array...); });
+        return detail::list<kvffi_zero_range>(kvffi_answer_get_zero_ranges, handle_.get());
     }
 
     kvffi_answer *get() noexcept { return handle_.get(); }
@@ -557,43 +531,30 @@ public:
     static Result<Pair> create(const Spec &local, const Spec &remote,
                                const kvffi_pair_options &options = KVFFI_PAIR_OPTIONS_INIT)
     {
-        return detail::make<Pair, kvffi_pair>([&](kvffi_pair **pair, kvffi_error **error) {
-            return kvffi_pair_new(local.get(), remote.get(), &options, pair, error);
-        });
+        return detail::make<Pair, kvffi_pair>(kvffi_pair_new, local.get(), remote.get(), &options);
     }
 
     /* Whether the two exchange nothing, whatever the request. */
-    Result<bool> is_empty() const
-    {
-        std::int32_t is_empty = 0;
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_pair_is_empty(handle_.get(), &is_empty, &error);
-        return detail::finish(status, error, is_empty != 0);
-    }
+    Result<bool> is_empty() const { return detail::flag(kvffi_pair_is_empty, handle_.get()); }
 
     Result<Done> answer(const kvffi_request &request, Answer &answer) const
     {
-        return detail::done(
-            [&](kvffi_error **error) { return kvffi_pair_answer(handle_.get(), &request, answer.get(), error); });
+        return detail::done(kvffi_pair_answer, handle_.get(), &request, answer.get());
     }
 
     Result<Done> answer_json(std::string_view json, Answer &answer) const
     {
-        return detail::done([&](kvffi_error **error) {
-            return kvffi_pair_answer_json(handle_.get(), json.data(), json.size(), answer.get(), error);
-        });
+        return detail::done(kvffi_pair_answer_json, handle_.get(), json.data(), json.size(), answer.get());
     }
 
     Result<Done> verify(const Answer &answer) const
     {
-        return detail::done([&](kvffi_error **error) { return kvffi_pair_verify(handle_.get(), answer.get(), error); });
+        return detail::done(kvffi_pair_verify, handle_.get(), answer.get());
     }
 
     Result<Text> explain(std::int32_t form = KVFFI_FORM_TEXT) const
     {
-        return detail::make<Text, kvffi_text>([&](kvffi_text **text, kvffi_error **error) {
-            return kvffi_pair_explain(handle_.get(), form, text, error);
-        });
+        return detail::make<Text, kvffi_text>(kvffi_pair_explain, handle_.get(), form);
     }
 
 private:
@@ -622,7 +583,7 @@ public:
 
     Result<Done> set_faults(std::uint32_t faults)
     {
-        return detail::done([&](kvffi_error **error) { return kvffi_loopback_set_faults(handle_.get(), faults, error); });
+        return detail::done(kvffi_loopback_set_faults, handle_.get(), faults);
     }
 
     const kvffi_loopback *get() const noexcept { return handle_.get(); }
@@ -637,24 +598,12 @@ public:
     explicit Peer(kvffi_peer *handle) noexcept : handle_(handle) {}
 
     /* Its name lives as long as the peer. */
-    Result<kvffi_peer_info> info() const
-    {
-        return detail::value<kvffi_peer_info>(
-            [&](kvffi_peer_info *info, kvffi_error **error) { return kvffi_peer_get_info(get(), info, error); },
-            KVFFI_PEER_INFO_INIT);
-    }
+    Result<kvffi_peer_info> info() const { return detail::value<kvffi_peer_info>(kvffi_peer_get_info, get()); }
 
     /* What caches it has, to plan against. */
-    Result<Spec> layout() const
-    {
-        return detail::make<Spec, kvffi_spec>(
-            [&](kvffi_spec **spec, kvffi_error **error) { return kvffi_peer_get_layout(get(), spec, error); });
-    }
+    Result<Spec> layout() const { return detail::make<Spec, kvffi_spec>(kvffi_peer_get_layout, get()); }
 
-    Result<Done> declare_gone() const
-    {
-        return detail::done([&](kvffi_error **error) { return kvffi_peer_declare_gone(get(), error); });
-    }
+    Result<Done> declare_gone() const { return detail::done(kvffi_peer_declare_gone, get()); }
 
     const kvffi_peer *get() const noexcept { return handle_.get(); }
 
@@ -672,9 +621,7 @@ public:
     /* What they point to lives as long as this object. */
     Result<std::vector<kvffi_notification>> list() const
     {
-        return detail::list<kvffi_notification>([&](auto... array) {
-            return handle_ == nullptr ? detail::nothing(array...) : kvffi_notifications_get(handle_.get(), array...);
-        });
+        return detail::list_of<kvffi_notification>(kvffi_notifications_get, handle_.get());
     }
 
 private:
@@ -687,41 +634,25 @@ public:
     explicit Transfer(kvffi_transfer *handle) noexcept : handle_(handle) {}
 
     /* Whether every byte is in place; false while it is in progress. Failure is an error, settled or not. */
-    Result<bool> poll() const
-    {
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_transfer_poll(handle_.get(), &error);
-        return detail::finish(status, error, status == KVFFI_OK);
-    }
+    Result<bool> poll() const { return detail::finished(kvffi_transfer_poll, handle_.get()); }
 
     /* Like poll, after a wait of at most so many milliseconds. */
     Result<bool> wait(std::uint64_t timeout_ms = KVFFI_FOREVER) const
     {
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_transfer_wait(handle_.get(), timeout_ms, &error);
-        return detail::finish(status, error, status == KVFFI_OK);
+        return detail::finished(kvffi_transfer_wait, handle_.get(), timeout_ms);
     }
 
     /* Like poll, after a wait until nothing can land any more, of at most so many milliseconds. */
     Result<bool> wait_settled(std::uint64_t timeout_ms = KVFFI_FOREVER) const
     {
-        kvffi_error *error = nullptr;
-        const kvffi_status status = kvffi_transfer_wait_settled(handle_.get(), timeout_ms, &error);
-        return detail::finish(status, error, status == KVFFI_OK);
+        return detail::finished(kvffi_transfer_wait_settled, handle_.get(), timeout_ms);
     }
 
-    Result<Done> cancel() const
-    {
-        return detail::done([&](kvffi_error **error) { return kvffi_transfer_cancel(handle_.get(), error); });
-    }
+    Result<Done> cancel() const { return detail::done(kvffi_transfer_cancel, handle_.get()); }
 
     Result<kvffi_transfer_stats> stats() const
     {
-        return detail::value<kvffi_transfer_stats>(
-            [&](kvffi_transfer_stats *stats, kvffi_error **error) {
-                return kvffi_transfer_get_stats(handle_.get(), stats, error);
-            },
-            KVFFI_TRANSFER_STATS_INIT);
+        return detail::value<kvffi_transfer_stats>(kvffi_transfer_get_stats, handle_.get());
     }
 
 private:
@@ -736,15 +667,12 @@ public:
     /* What they point to lives as long as this object. */
     Result<std::vector<kvffi_quarantined>> entries() const
     {
-        return detail::list<kvffi_quarantined>([&](auto... array) {
-            return handle_ == nullptr ? detail::nothing(array...) : kvffi_quarantine_get_entries(handle_.get(), array...);
-        });
+        return detail::list_of<kvffi_quarantined>(kvffi_quarantine_get_entries, handle_.get());
     }
 
     Result<std::vector<kvffi_quarantined_range>> ranges(std::size_t entry) const
     {
-        return detail::list<kvffi_quarantined_range>(
-            [&](auto... array) { return kvffi_quarantine_get_ranges(handle_.get(), entry, array...); });
+        return detail::list<kvffi_quarantined_range>(kvffi_quarantine_get_ranges, handle_.get(), entry);
     }
 
 private:
@@ -758,126 +686,92 @@ public:
 
     static Result<Agent> create(const char *name, const kvffi_agent_options &options = KVFFI_AGENT_OPTIONS_INIT)
     {
-        return detail::make<Agent, kvffi_agent>(
-            [&](kvffi_agent **agent, kvffi_error **error) { return kvffi_agent_new(name, &options, agent, error); });
+        return detail::make<Agent, kvffi_agent>(kvffi_agent_new, name, &options);
     }
 
     /* Its name lives as long as the agent. */
-    Result<kvffi_agent_info> info() const
-    {
-        return detail::value<kvffi_agent_info>(
-            [&](kvffi_agent_info *info, kvffi_error **error) { return kvffi_agent_get_info(get(), info, error); },
-            KVFFI_AGENT_INFO_INIT);
-    }
+    Result<kvffi_agent_info> info() const { return detail::value<kvffi_agent_info>(kvffi_agent_get_info, get()); }
 
     /* The memory must stay mapped: see kvffi_agent_register. */
     Result<Done> register_memory(const LocalPlan &plan) const
     {
-        return detail::done([&](kvffi_error **error) { return kvffi_agent_register(get(), plan.get(), error); });
+        return detail::done(kvffi_agent_register, get(), plan.get());
     }
 
-    Result<Done> deregister() const
-    {
-        return detail::done([&](kvffi_error **error) { return kvffi_agent_deregister(get(), error); });
-    }
+    Result<Done> deregister() const { return detail::done(kvffi_agent_deregister, get()); }
 
     /* The blob that peers connect to. */
-    Result<Bytes> export_blob() const
-    {
-        return detail::make<Bytes, kvffi_bytes>(
-            [&](kvffi_bytes **blob, kvffi_error **error) { return kvffi_agent_export(get(), blob, error); });
-    }
+    Result<Bytes> export_blob() const { return detail::make<Bytes, kvffi_bytes>(kvffi_agent_export, get()); }
 
     Result<Peer> connect(Span<const std::uint8_t> blob) const
     {
-        return detail::make<Peer, kvffi_peer>([&](kvffi_peer **peer, kvffi_error **error) {
-            return kvffi_agent_connect(get(), blob.data(), blob.size(), peer, error);
-        });
+        return detail::make<Peer, kvffi_peer>(kvffi_agent_connect, get(), blob.data(), blob.size());
     }
 
-    Result<Done> reconnect(const Peer &peer) const
+    /* A peer that is not of this library. */
+    Result<Peer> connect(const kvffi_foreign_peer &peer) const
     {
-        return detail::done([&](kvffi_error **error) { return kvffi_agent_reconnect(get(), peer.get(), error); });
+        return detail::make<Peer, kvffi_peer>(kvffi_agent_connect_foreign, get(), &peer);
     }
 
-    Result<Done> disconnect(const Peer &peer) const
-    {
-        return detail::done([&](kvffi_error **error) { return kvffi_agent_disconnect(get(), peer.get(), error); });
-    }
+    /* What peers that are not of this library need. */
+    Result<Text> nixl_name() const { return detail::make<Text, kvffi_text>(kvffi_agent_get_nixl_name, get()); }
+    Result<Bytes> nixl_metadata() const { return detail::make<Bytes, kvffi_bytes>(kvffi_agent_get_nixl_metadata, get()); }
+
+    Result<Done> reconnect(const Peer &peer) const { return detail::done(kvffi_agent_reconnect, get(), peer.get()); }
+
+    Result<Done> disconnect(const Peer &peer) const { return detail::done(kvffi_agent_disconnect, get(), peer.get()); }
 
     Result<Done> notify(const Peer &peer, std::string_view message) const
     {
-        return detail::done([&](kvffi_error **error) {
-            return kvffi_agent_notify(get(), peer.get(), detail::bytes(message), message.size(), error);
-        });
+        return detail::done(kvffi_agent_notify, get(), peer.get(), detail::bytes(message), message.size());
     }
 
     Result<Notifications> take_notifications() const
     {
-        return detail::make<Notifications, kvffi_notifications>([&](kvffi_notifications **arrived, kvffi_error **error) {
-            return kvffi_agent_take_notifications(get(), arrived, error);
-        });
+        return detail::make<Notifications, kvffi_notifications>(kvffi_agent_take_notifications, get());
     }
 
     Result<Transfer> start(const Peer &peer, std::int32_t op, Span<const kvffi_descriptor> descriptors,
                            const kvffi_transfer_options &options = KVFFI_TRANSFER_OPTIONS_INIT) const
     {
-        return detail::make<Transfer, kvffi_transfer>([&](kvffi_transfer **transfer, kvffi_error **error) {
-            return kvffi_agent_start(get(), peer.get(), op, descriptors.data(), descriptors.size(), &options, transfer,
-                                     error);
-        });
+        return detail::make<Transfer, kvffi_transfer>(kvffi_agent_start, get(), peer.get(), op, descriptors.data(),
+                                                      descriptors.size(), &options);
     }
 
     Result<Transfer> start(const Peer &peer, const Answer &answer,
                            const kvffi_transfer_options &options = KVFFI_TRANSFER_OPTIONS_INIT) const
     {
-        return detail::make<Transfer, kvffi_transfer>([&](kvffi_transfer **transfer, kvffi_error **error) {
-            return kvffi_agent_start_answer(get(), peer.get(), answer.get(), &options, transfer, error);
-        });
+        return detail::make<Transfer, kvffi_transfer>(kvffi_agent_start_answer, get(), peer.get(), answer.get(),
+                                                      &options);
     }
 
     /* A descriptor to wait on: see kvffi_agent_get_fd. */
     Result<std::int32_t> fd(std::uint64_t look_every_us = 0) const
     {
-        return detail::value<std::int32_t>([&](std::int32_t *fd, kvffi_error **error) {
-            return kvffi_agent_get_fd(get(), look_every_us, fd, error);
-        });
+        return detail::value<std::int32_t>(kvffi_agent_get_fd, get(), look_every_us);
     }
 
-    Result<Done> clear_fd() const
-    {
-        return detail::done([&](kvffi_error **error) { return kvffi_agent_clear_fd(get(), error); });
-    }
+    Result<Done> clear_fd() const { return detail::done(kvffi_agent_clear_fd, get()); }
 
-    Result<Done> raise_fd() const
-    {
-        return detail::done([&](kvffi_error **error) { return kvffi_agent_raise_fd(get(), error); });
-    }
+    Result<Done> raise_fd() const { return detail::done(kvffi_agent_raise_fd, get()); }
 
     Result<Quarantine> quarantine() const
     {
-        return detail::make<Quarantine, kvffi_quarantine>([&](kvffi_quarantine **quarantine, kvffi_error **error) {
-            return kvffi_agent_get_quarantine(get(), quarantine, error);
-        });
+        return detail::make<Quarantine, kvffi_quarantine>(kvffi_agent_get_quarantine, get());
     }
 
-    Result<kvffi_agent_stats> stats() const
-    {
-        return detail::value<kvffi_agent_stats>(
-            [&](kvffi_agent_stats *stats, kvffi_error **error) { return kvffi_agent_get_stats(get(), stats, error); },
-            KVFFI_AGENT_STATS_INIT);
-    }
+    Result<kvffi_agent_stats> stats() const { return detail::value<kvffi_agent_stats>(kvffi_agent_get_stats, get()); }
 
     Result<std::vector<kvffi_bucket>> histogram(std::int32_t histogram) const
     {
-        return detail::list<kvffi_bucket>(
-            [&](auto... array) { return kvffi_agent_get_histogram(get(), histogram, array...); });
+        return detail::list<kvffi_bucket>(kvffi_agent_get_histogram, get(), histogram);
     }
 
     /* Ends the agent; what is in progress may settle for so many milliseconds. */
     Result<Done> shutdown(std::uint64_t timeout_ms) const
     {
-        return detail::done([&](kvffi_error **error) { return kvffi_agent_shutdown(get(), timeout_ms, error); });
+        return detail::done(kvffi_agent_shutdown, get(), timeout_ms);
     }
 
     const kvffi_agent *get() const noexcept { return handle_.get(); }
@@ -893,10 +787,7 @@ inline std::string_view version() noexcept
 }
 
 /* Whether the library that is loaded fits this header. */
-inline Result<Done> abi_check()
-{
-    return detail::done([](kvffi_error **error) { return kvffi_abi_check(KVFFI_VERSION, error); });
-}
+inline Result<Done> abi_check() { return detail::done(kvffi_abi_check, std::uint32_t{KVFFI_VERSION}); }
 
 } // namespace kvffi
 

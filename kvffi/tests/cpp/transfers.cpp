@@ -128,6 +128,20 @@ static void bytes_move_both_ways(const Worker &decode, const Worker &prefill)
     CHECK(thrown_by([&] { decode.agent.start(peer, KVFFI_OP_READ, descriptors); }) == KVFFI_ERR_PEER_GONE);
 }
 
+/* An agent of this library is none of those: its name on NIXL has an @. */
+static void foreign_peers_have_names_without_incarnation(const Worker &decode, const Worker &prefill)
+{
+    const kvffi::Text name = prefill.agent.nixl_name();
+    const kvffi::Bytes metadata = prefill.agent.nixl_metadata();
+    CHECK(name.view().find("prefill-0@") == 0 && metadata.span().size() > 0);
+    kvffi_foreign_peer foreign = KVFFI_FOREIGN_PEER_INIT;
+    foreign.name = name.view().data();
+    foreign.metadata = metadata.span().data();
+    foreign.metadata_len = metadata.span().size();
+    foreign.layout = prefill.spec.get();
+    CHECK(thrown_by([&] { decode.agent.connect(foreign); }) == KVFFI_ERR_INVALID_ARGUMENT);
+}
+
 static void what_may_still_land_is_listed(kvffi::Loopback &network, const Worker &decode, const Worker &prefill)
 {
     CHECK(kvffi::Quarantine(decode.agent.quarantine()).entries().empty());
@@ -163,6 +177,7 @@ int main()
     {
         const Worker decode("decode-0", network, 0), prefill("prefill-0", network, 7);
         bytes_move_both_ways(decode, prefill);
+        foreign_peers_have_names_without_incarnation(decode, prefill);
         what_may_still_land_is_listed(network, decode, prefill);
         decode.agent.shutdown(1000);
         CHECK(thrown_by([&] { decode.agent.info(); }) == KVFFI_ERR_SHUT_DOWN);
