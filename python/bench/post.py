@@ -77,15 +77,15 @@ def main() -> int:
         return (answered - begun) / 1000, (started - answered) / 1000, transfer
 
     def in_c(blocks: int) -> tuple[float, float, kvffi.Transfer]:
-        handle = ctypes.c_void_p()
+        handle = Owner(functions().kvffi_transfer_free)
         nanoseconds = ctypes.c_int64(), ctypes.c_int64()
-        owners = [each._live()._as_parameter_ for each in (pair, decode, peer, answer)]
+        owners = [each._live() for each in (pair, decode, peer, answer)]
         ids = [ctypes.c_void_p(each.ctypes.data) for each in (local, remote)]
         outputs = [ctypes.byref(each) for each in (handle, *nanoseconds)]
         status = post(*owners, *ids, ctypes.c_size_t(blocks), *outputs)
         if status < 0:
             raise SystemExit(f"the calls in C fail with status {status}")
-        transfer = kvffi.Transfer._wrap(Owner(handle, functions().kvffi_transfer_free), decode._live())
+        transfer = kvffi.Transfer._wrap(handle, decode._live())
         return nanoseconds[0].value / 1000, nanoseconds[1].value / 1000, transfer
 
     with tempfile.TemporaryDirectory() as folder:

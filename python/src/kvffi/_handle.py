@@ -54,17 +54,18 @@ def _exception(status: int, error: ctypes.c_void_p) -> errors.Error:
     return errors.CLASSES.get(status, errors.Error)(status, name, message, findings)
 
 
-class Owner:
-    """Frees one handle when nobody refers to it any more. ctypes takes it as an argument."""
+class Owner(ctypes.c_void_p):
+    """A handle, as C takes it, that is freed when nobody refers to it any more."""
 
-    __slots__ = ("_as_parameter_", "_free")
+    __slots__ = ("_free",)
 
-    def __init__(self, handle: ctypes.c_void_p, free: Callable[[Any], None]) -> None:
-        self._as_parameter_ = handle
+    def __init__(self, free: Callable[[Any], None]) -> None:
+        """NULL, for a call to set."""
         self._free = free
 
     def __del__(self) -> None:
-        self._free(self._as_parameter_)
+        if self:
+            self._free(self)
 
 
 class Handle:
@@ -104,9 +105,9 @@ class Handle:
 
 def make(free: Callable[[Any], None], function: Callable[..., int], *args: Any) -> Owner:
     """Calls a function whose last two parameters are an output handle and `out_error`."""
-    handle = ctypes.c_void_p()
-    call(function, *args, ctypes.byref(handle))
-    return Owner(handle, free)
+    owner = Owner(free)
+    call(function, *args, ctypes.byref(owner))
+    return owner
 
 
 def take_text(function: Callable[..., int], *args: Any) -> str:

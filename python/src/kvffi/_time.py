@@ -28,10 +28,15 @@ def microseconds(seconds: float) -> int:
     return math.ceil(seconds * 1_000_000)
 
 
+def end_of(timeout: float | None) -> float:
+    """When a timeout from now ends, on the clock of `time.monotonic`."""
+    milliseconds(timeout)
+    return math.inf if timeout is None else time.monotonic() + timeout
+
+
 def wait(step: Callable[[int], bool], timeout: float | None) -> bool:
     """Repeats `step`, which waits for some milliseconds at most, until it is true or time is out."""
-    milliseconds(timeout)
-    end = math.inf if timeout is None else time.monotonic() + timeout
+    end = end_of(timeout)
     while True:
         left = max(end - time.monotonic(), 0)
         if step(milliseconds(min(left, SLICE))):

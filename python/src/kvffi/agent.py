@@ -19,12 +19,12 @@ from ._handle import Handle, Owner, call, make, structs, take_bytes, take_text
 from ._library import functions
 from ._names import Histogram, Op, number
 from ._packed import memory, packer
-from ._time import microseconds, milliseconds
+from ._time import end_of, microseconds, milliseconds
 from .answer import Answer
 from .errors import Error
 from .local_plan import LocalPlan
 from .loopback import Loopback
-from .peer import Peer
+from .peer import Peer, PeerId
 from .quarantine import Quarantined, entries
 from .spec import Spec
 from .transfer import Transfer
@@ -110,14 +110,16 @@ class AgentOwner(Owner):
 
     __slots__ = ("memory", "news")
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        super().__init__(handle, functions().kvffi_agent_free)
+    def __init__(self) -> None:
+        super().__init__(functions().kvffi_agent_free)
         self.memory: tuple[object, ...] = ()
         # A copy of the agent's descriptor: valid also while another thread closes the agent.
         self.news: int | None = None
 
     def __del__(self) -> None:
-        status = functions().kvffi_agent_shutdown(self._as_parameter_, milliseconds(_GRACE), None)
+        if not self:
+            return
+        status = functions().kvffi_agent_shutdown(self, milliseconds(_GRACE), None)
         if status == c.KVFFI_ERR_LEFT_UNSETTLED:
             _never_freed.append(self.memory)
         super().__del__()
@@ -164,7 +166,7 @@ class Agent(Handle):
         bounds = limits._struct() if limits is not None else None
         network = loopback._live() if loopback is not None else None
         options = c.AgentOptions(
-            loopback=network._as_parameter_.value if network is not None else None,
+            loopback=network.value if network is not None else None,
             library=text(str(library), "library") if library is not None else None,
             backend=text(nixl.backend, "backend") if nixl.backend is not None else None,
             backend_params=ctypes.addressof(pairs) if len(pairs) else None,
@@ -173,9 +175,9 @@ class Agent(Handle):
             flags=c.KVFFI_AGENT_SPIN if nixl.spin else 0,
             limits=ctypes.addressof(bounds) if bounds is not None else None,
         )
-        handle = ctypes.c_void_p()
-        call(functions().kvffi_agent_new, text(name, "name"), ctypes.byref(options), ctypes.byref(handle))
-        self._owner = AgentOwner(handle)
+        owner = AgentOwner()
+        call(functions().kvffi_agent_new, text(name, "name"), ctypes.byref(options), ctypes.byref(owner))
+        self._owner = owner
         # Until here.
         del pairs, bounds, network
 
@@ -213,6 +215,12 @@ class Agent(Handle):
         agent = self._live()
         call(functions().kvffi_agent_get_info, agent, ctypes.byref(info))
         return AgentInfo((info.name or b"").decode(), info.incarnation, info.generation, info.unsettled)
+
+    @property
+    def id(self) -> PeerId:
+        """The agent's name and incarnation, as its peers know it."""
+        info = self.info()
+        return PeerId(info.name, info.incarnation)
 
     def register(self, memory: LocalPlan | Spec) -> None:
         """Registers a worker's memory, once; `deregister` allows another time.
@@ -258,7 +266,7 @@ class Agent(Handle):
             name=text(name, "name"),
             metadata=ctypes.cast(ctypes.c_char_p(metadata), ctypes.c_void_p),
             metadata_len=len(metadata),
-            layout=owner._as_parameter_.value,
+            layout=owner.value,
             generation=generation,
         )
         library = functions()
@@ -331,21 +339,21 @@ class Agent(Handle):
             # Says which of the numbers does not fit.
             c.TransferOptions(padding_bytes=padding_bytes)
             raise
-        handle = ctypes.c_void_p()
         library = functions()
+        transfer = Owner(library.kvffi_transfer_free)
         if isinstance(what, Answer):
             if op is not None:
                 raise ValueError("an answer has the direction of its request; leave op out")
             arguments: tuple[Any, ...] = (agent, peer._live(), what._live(), ctypes.byref(options))
-            call(library.kvffi_agent_start_answer, *arguments, ctypes.byref(handle))
+            call(library.kvffi_agent_start_answer, *arguments, ctypes.byref(transfer))
         else:
             if op is None:
                 raise ValueError("descriptors have no direction; give op")
             descriptors, count, kept = _descriptors(what)
             arguments = (agent, peer._live(), number("OP", op), descriptors, count, ctypes.byref(options))
-            call(library.kvffi_agent_start, *arguments, ctypes.byref(handle))
+            call(library.kvffi_agent_start, *arguments, ctypes.byref(transfer))
             del kept
-        return Transfer._wrap(Owner(handle, library.kvffi_transfer_free), agent)
+        return Transfer._wrap(transfer, agent)
 
     def notify(self, peer: Peer, message: bytes) -> None:
         """Sends a short message. Messages to one peer arrive in order; no error is no proof of delivery."""
@@ -356,7 +364,7 @@ class Agent(Handle):
         """Takes all notifications that have arrived. An agent with an exchange leaves them to its exchange."""
         library = functions()
         arrived = make(library.kvffi_notifications_free, library.kvffi_agent_take_notifications, self._live())
-        if not arrived._as_parameter_:
+        if not arrived:
             return []
         return [
             Notification(
@@ -372,11 +380,11 @@ class Agent(Handle):
 
         Waits without using the processor, and without the GIL.
         """
-        end = _end(timeout)
+        end = end_of(timeout)
         while True:
             for notification in self.notifications():
                 yield notification
-                end = _end(timeout)
+                end = end_of(timeout)
             left = end - time.monotonic()
             if left <= 0 or not self.wait_for_news(left):
                 return
@@ -432,16 +440,14 @@ class Agent(Handle):
         """The transfers that have failed and not settled. They leave when they settle."""
         library = functions()
         listed = make(library.kvffi_quarantine_free, library.kvffi_agent_get_quarantine, self._live())
-        return entries(listed) if listed._as_parameter_ else []
-
-
-def _end(timeout: float | None) -> float:
-    return math.inf if timeout is None else time.monotonic() + timeout
+        return entries(listed) if listed else []
 
 
 def _deadline(deadline: float | None) -> int:
     if deadline is None:
         return 0
+    if 0 < deadline < 1e12:
+        return math.ceil(deadline * 1000)
     if not deadline > 0:
         raise ValueError(f"the deadline is {deadline} seconds; give more than 0, or None for none")
     return milliseconds(deadline)

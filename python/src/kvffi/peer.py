@@ -12,6 +12,13 @@ from ._names import Barrier, Locality, flagged, word
 from .spec import Spec
 
 
+class PeerId(NamedTuple):
+    """One life of an agent: another incarnation under the same name is another process."""
+
+    name: str
+    incarnation: int
+
+
 class PeerInfo(NamedTuple):
     """Who a peer is and how it fares.
 
@@ -63,6 +70,12 @@ class Peer(Handle):
             flagged("BARRIER", info.barriers),
             info.is_gone != 0,
         )
+
+    @property
+    def id(self) -> PeerId:
+        """The peer's name and incarnation."""
+        info = self.info()
+        return PeerId(info.name, info.incarnation)
 
     def layout(self) -> Spec:
         """What caches the peer has, to plan against."""

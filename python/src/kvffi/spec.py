@@ -88,7 +88,7 @@ class Spec(Handle):
         are shared out explicitly.
         """
         owners = [stage._live() for stage in stages]
-        pointers = (ctypes.c_void_p * len(owners))(*(owner._as_parameter_ for owner in owners))
+        pointers = (ctypes.c_void_p * len(owners))(*(owner.value for owner in owners))
         count = ctypes.c_size_t()
         call(functions().kvffi_spec_count_readers, self._live(), pointers, len(owners), ctypes.byref(count))
         return count.value

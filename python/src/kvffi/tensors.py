@@ -22,7 +22,7 @@ def page_layer(name: str, page: Page, group: int, role: Role, transfer: bool) ->
     owner = page._live()
     struct = c.PageLayer(
         name=text(name, "name"),
-        page=owner._as_parameter_.value,
+        page=owner.value,
         group=group,
         role=number("ROLE", role),
         flags=0 if transfer else c.KVFFI_LAYER_STAYS,
