@@ -16,8 +16,6 @@ from .lists import Place
 PATIENCE = 5.0
 """Seconds until a request is given up."""
 
-BACKEND = "kvffi"
-
 
 @dataclass(frozen=True)
 class PrefillInfo:
@@ -37,7 +35,13 @@ class Rank:
     pp_rank: int
     host: str
     port: int
-    is_ours: bool
+    blob: str = ""
+    """The worker's agent, if it is one of ours."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it reads what ours add to SGLang's messages."""
+        return bool(self.blob)
 
     @property
     def endpoint(self) -> str:
@@ -153,13 +157,13 @@ class _Table:
                 self._ranks.clear()
             key = int(data["attn_tp_rank"]), int(data["pp_rank"])
             self._ranks[key] = {"rank_ip": data["rank_ip"], "rank_port": int(data["rank_port"])}
-            if data.get("backend"):
-                self._ranks[key]["backend"] = data["backend"]
+            if data.get("blob"):
+                self._ranks[key]["blob"] = data["blob"]
         return 200, "OK"
 
 
-def register(address: str, place: Place, host: str, port: int, page_tokens: int, dtype: str) -> None:
-    """Says where a prefill worker listens.
+def register(address: str, place: Place, host: str, port: int, page_tokens: int, dtype: str, blob: str) -> None:
+    """Says where a prefill worker listens, and what its agent is.
 
     # Errors
     `ConnectionError` if the rendezvous cannot be reached or refuses.
@@ -179,7 +183,7 @@ def register(address: str, place: Place, host: str, port: int, page_tokens: int,
         "rank_port": port,
         "page_size": page_tokens,
         "kv_cache_dtype": dtype,
-        "backend": BACKEND,
+        "blob": blob,
     }
     status, answer = _ask(address, "PUT", "/route", body)
     if status != 200:
@@ -212,8 +216,7 @@ def find(address: str, tp_rank: int, pp_rank: int) -> Rank:
     if status != 200:
         raise ConnectionError(f"the rendezvous at {address} answered {status}: {answer}")
     data = json.loads(answer)
-    is_ours = data.get("backend") == BACKEND
-    return Rank(tp_rank, pp_rank, str(data["rank_ip"]), int(data["rank_port"]), is_ours)
+    return Rank(tp_rank, pp_rank, str(data["rank_ip"]), int(data["rank_port"]), str(data.get("blob", "")))
 
 
 def is_alive(address: str) -> bool:

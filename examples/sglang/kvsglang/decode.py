@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,9 @@ from .sockets import ControlSocket
 from .states import Poll
 from .transport import Transport
 
+SETTLED = 2.0
+"""Seconds after the end of a writer's process for which what it had sent may still arrive."""
+
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +46,10 @@ class DecodeRoom:
     """Prefill workers whose success is outstanding."""
     writers: set[int] = field(default_factory=set)
     """Prefill workers that may write into the pages."""
+    watched: dict[int, kvffi.Peer] = field(default_factory=dict)
+    """Those of ours among them, by rank."""
+    gone: dict[int, float] = field(default_factory=dict)
+    """Writers whose process has ended, and when that was seen."""
     pages: Pages | None = None
     """What was announced to them."""
     generation: int | None = None
@@ -61,25 +69,17 @@ class DecodeManager:
         self.lists: Lists = read(args, is_mla=is_mla, device=options.device)
         self.mapped = map_lists(self.lists, place, model=options.model)
         # What makes no valid spec is found here and not at the peer.
-        kvffi.Spec.from_dict(self.mapped.spec)
+        spec = kvffi.Spec.from_dict(self.mapped.spec)
         self._keys = component_keys(self.lists.components)
         self._lock = threading.Lock()
         self._rooms: dict[int, DecodeRoom] = {}
         self._engines: dict[str, PrefillInfo] = {}
         self._registered: dict[tuple[str, int, int], Rank] = {}
+        self._watched: dict[Rank, kvffi.Peer] = {}
         self._failures: dict[str, int] = {}
         self._generation = 0
-        self._transport = Transport(self.mapped, options)
+        self._transport = Transport(spec, self.mapped, options)
         self._socket = ControlSocket(options.host, self._handle)
-        self._said = peers.registration(
-            self.lists,
-            self.mapped,
-            place,
-            self._transport.name,
-            self._transport.metadata(),
-            options.host,
-            self._socket.port,
-        )
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True, name="heartbeat")
         self._thread.start()
@@ -124,7 +124,8 @@ class DecodeManager:
     def release_lost(self, address: str) -> list[int]:
         """Gives up the hold on pages of a prefill engine whose processes have provably ended; its rooms.
 
-        A connection that broke is no proof: what was posted may still land.
+        A connection that broke is no proof: what was posted may still land. Of workers of ours on the same host the end
+        is seen without this.
         """
         with self._lock:
             rooms = [room for room in self._rooms.values() if room.address == address and room.state is Poll.FAILED]
@@ -230,7 +231,8 @@ class DecodeManager:
         self._closed.set()
         self._thread.join()
         self._socket.close()
-        self._transport.close()
+        with suppress(kvffi.LeftUnsettled):
+            self._transport.close()
 
     # Prefill workers.
 
@@ -259,11 +261,20 @@ class DecodeManager:
         key = address, rank.tp_rank, rank.pp_rank
         if self._registered.get(key) == rank:
             return
-        said = self._said
-        if not rank.is_ours and info.pp_size > 1 and self.options.stages:
-            said = peers.for_stage(said, self.lists, self.options.stages[rank.pp_rank])
+        where = self.lists, self.place, self._name(rank), self.options.host, self._socket.port
+        if rank.is_ours:
+            self._watched[rank] = self._transport.watch(rank.blob)
+            mapped = peers.describe(self.lists, self.mapped, self._transport.blob())
+            said = peers.registration(*where, mapped=mapped)
+        else:
+            said = peers.registration(*where, metadata=self._transport.foreign().metadata())
+            if info.pp_size > 1 and self.options.stages:
+                said = peers.for_stage(said, self.lists, self.options.stages[rank.pp_rank])
         self._socket.send(rank.endpoint, said.frames())
         self._registered[key] = rank
+
+    def _name(self, rank: Rank) -> str:
+        return self._transport.name if rank.is_ours else self._transport.foreign().name
 
     def _announce(
         self,
@@ -281,13 +292,16 @@ class DecodeManager:
             first = overlap(self.place.tp_rank, self.place.tp_size, info.tp_size)[0]
             is_dummy = self.lists.is_mla and not rank.is_ours and rank.tp_rank != first
             if not is_dummy:
-                real.add(rank.tp_rank * info.pp_size + rank.pp_rank)
+                number = rank.tp_rank * info.pp_size + rank.pp_rank
+                real.add(number)
+                if rank in self._watched:
+                    room.watched[number] = self._watched[rank]
             num_readers = len(overlap(rank.tp_rank, info.tp_size, self.place.tp_size))
             wanted = Room(
                 room.number,
                 self.options.host,
                 self._socket.port,
-                self._transport.name,
+                self._name(rank),
                 checked.astype("int32"),
                 aux,
                 num_readers,
@@ -367,10 +381,23 @@ class DecodeManager:
 
     def _look(self) -> None:
         while not self._closed.wait(self.options.heartbeat):
+            with self._lock:
+                for room in list(self._rooms.values()):
+                    if room.state is Poll.FAILED and room.writers:
+                        self._bury(room)
             for address in list(self._engines):
                 self._failures[address] = 0 if bootstrap.is_alive(address) else self._failures.get(address, 0) + 1
                 if self._failures[address] >= self.options.heartbeat_failures:
                     self._lost(address, f"lost the prefill engine behind {address}")
+
+    def _bury(self, room: DecodeRoom) -> None:
+        """Takes those from the writers that have ended, some time after they have."""
+        now = time.monotonic()
+        for number in list(room.writers):
+            peer = room.watched.get(number)
+            if peer is not None and peer.info().is_gone and now - room.gone.setdefault(number, now) > SETTLED:
+                room.writers.discard(number)
+        self._forget(room)
 
     def _lost(self, address: str, reason: str, *, keep: bool = False) -> None:
         """Fails the rooms of an engine. Their pages stay held: a process that does not answer may still write."""
@@ -379,6 +406,7 @@ class DecodeManager:
                 self._engines.pop(address, None)
             gone = [rank for key, rank in self._registered.items() if key[0] == address]
             self._registered = {key: rank for key, rank in self._registered.items() if key[0] != address}
+            self._watched = {rank: peer for rank, peer in self._watched.items() if rank not in gone}
             self._failures.pop(address, None)
             for room in self._rooms.values():
                 if room.address == address and room.pages is not None and not room.state.is_final:

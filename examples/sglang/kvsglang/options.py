@@ -31,5 +31,7 @@ class Options:
     """Looks that must fail before the engine is taken for lost."""
     backend: str = "UCX"
     """NIXL's."""
-    most_bytes: int = 16 << 20
+    most_bytes: int = 1 << 20
     """A post may copy all of its bytes inside the call: more than so many are posted in pieces."""
+    most_posts: int = 16
+    """Posts of one transfer that are under way at once: an abort waits for no more than these."""

@@ -10,14 +10,16 @@ from .errors import MessageError, PeerError
 from .lists import HIGHEST, Buffer, Component, Lists, Place
 from .mapping import Mapped, map_lists
 from .messages import Registration
+from .transport import BLOB
 
 MOST_ROWS = 1 << 16
 """Rows that a buffer may have whose length the wire does not carry."""
 
 
-def describe(lists: Lists, mapped: Mapped) -> dict[str, Any]:
+def describe(lists: Lists, mapped: Mapped, blob: str) -> dict[str, Any]:
     """What our workers tell each other beyond SGLang's frames."""
     return {
+        BLOB: blob,
         "spec": mapped.spec,
         "groups": mapped.groups,
         "num_rows": mapped.num_rows,
@@ -27,9 +29,9 @@ def describe(lists: Lists, mapped: Mapped) -> dict[str, Any]:
 
 
 def registration(
-    lists: Lists, mapped: Mapped, place: Place, agent: str, metadata: bytes, host: str, port: int
+    lists: Lists, place: Place, agent: str, host: str, port: int, *, metadata: bytes = b"", mapped: Any = None
 ) -> Registration:
-    """What a decode worker tells prefill workers."""
+    """What a decode worker tells prefill workers: with `metadata` those that are not ours, with `mapped` ours."""
     states = lists.components
     return Registration(
         host=host,
@@ -50,7 +52,7 @@ def registration(
         state_layer_ids=tuple(state.layer_ids for state in states),
         kv_layer_ids=lists.kv_layer_ids,
         state_lengths=tuple(tuple(buffer.length for buffer in state.buffers) for state in states),
-        mapped=describe(lists, mapped),
+        mapped=mapped,
     )
 
 

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import kvffi
@@ -56,7 +57,7 @@ class PrefillManager:
         self._peers: dict[str, Peer] = {}
         self._ended: dict[int, tuple[str, float]] = {}
         self._closed = False
-        self._transport = Transport(self.mapped, options)
+        self._transport = Transport(self._spec, self.mapped, options)
         self._socket = ControlSocket(options.host, self._handle)
         self._thread = threading.Thread(target=self._run, daemon=True, name="prefill transfers")
         self._thread.start()
@@ -69,7 +70,13 @@ class PrefillManager:
                 self._socket.port,
                 self.lists.page_tokens,
                 self.lists.dtype,
+                self._transport.blob(),
             )
+
+    @property
+    def endpoint(self) -> str:
+        """Where this worker listens: ``host:port``."""
+        return f"{self.options.host}:{self._socket.port}"
 
     @property
     def rank(self) -> int:
@@ -205,7 +212,7 @@ class PrefillManager:
             self._work.notify()
         self._thread.join()
         self._socket.close()
-        if not any(room.moving for room in self._rooms.values()):
+        with suppress(kvffi.LeftUnsettled):
             self._transport.close()
 
     # What the control socket brings.
@@ -234,7 +241,7 @@ class PrefillManager:
             )
             pair = kvffi.Pair(self._spec, kvffi.Spec.from_dict(mapped.spec), op="write")
             if said.agent not in self._peers:
-                self._transport.connect(said.metadata)
+                self._transport.connect(said)
             peer = Peer(said.agent, endpoint, said.mapped is not None, mapped, pair)
         except Exception as error:  # noqa: BLE001
             # Whatever it is, it is this peer's: its rooms fail with the reason, and the thread lives on.
@@ -377,6 +384,7 @@ class PrefillManager:
                 if state in ("done", "failed"):
                     room.moving.remove((agent, transfer))
                 if state in ("failed", "unsettled") and not room.state.is_final:
+                    self._transport.failed(agent)
                     self._fail(room, f"a write to {agent} failed: {transfer.error()}")
             room.is_stuck = bool(states) and all(state == "unsettled" for _, _, state in states)
         self._conclude(room)
@@ -391,7 +399,7 @@ class PrefillManager:
             totals = answer.totals()
             if totals.num_descriptors:
                 room.num_bytes += totals.bytes
-                yield wanted.agent, self._transport.start(wanted.agent, peer.mapped, answer)
+                yield wanted.agent, self._transport.start(wanted.agent, peer.mapped, answer, f"room {room.number}")
 
     def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
         end = chunk.first + len(chunk.kv)

@@ -85,3 +85,25 @@ def test_an_abort_reaches_the_other_kind(side: str, aborting: str) -> None:
             # Held until SGLang's prefill worker has acknowledged.
             assert decode.until_released(7, 2)
         engines.check()
+
+
+def test_the_death_of_a_decode_worker_of_the_other_kind_settles_when_it_is_declared() -> None:
+    model = Model(layers=(0, 1), heads=4, head_bytes=16, page_tokens=16, num_pages=4096)
+    pages = list(range(4096))
+    with deployment(model, kinds=("ours", "sglang"), prefill_options={"most_bytes": 1024, "most_posts": 2}) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        request = Request(7, pages, pages[::-1])
+        engines.start(request)
+        engines.send(request)
+        end = time.monotonic() + 5
+        while decode.changed() == 0 and time.monotonic() < end:
+            time.sleep(0.01)
+        endpoint = f"127.0.0.1:{decode.ask('rank_port')}"
+        decode.kill()
+        assert prefill.until(7, ["Failed"], 10) == "Failed"
+        prefill.sleep(0.5)
+        # NIXL's error says nothing about what is on its way.
+        assert not prefill.call(7, "is_drained")
+        assert prefill.ask("declare_gone", endpoint) == [7]
+        prefill.sleep(0.2)
+        assert prefill.call(7, "is_drained")

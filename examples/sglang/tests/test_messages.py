@@ -1,0 +1,102 @@
+"""Messages are read back as they were written; what cannot be read is refused with the frame, and harms nobody."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+from harness.deployment import Request, deployment
+from harness.model import Model
+
+from kvsglang.errors import MessageError
+from kvsglang.messages import ABORT, GUARD, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
+
+REGISTRATION = Registration(
+    host="127.0.0.1",
+    port=4000,
+    agent="decode",
+    metadata=b"\x00\xff",
+    kv_bases=(1 << 63, 2),
+    aux_bases=(3,),
+    state_bases=((4, 5), ()),
+    gpu=1,
+    tp_size=4,
+    tp_rank=3,
+    state_rows=((6, 7), ()),
+    state_channels=((8, 0), ()),
+    num_pages=9,
+    kinds=("VRAM", "DRAM"),
+    kv_rows=(10, 11),
+    state_layer_ids=((12, 13), ()),
+    kv_layer_ids=(14, 14),
+    state_lengths=((15, 16), ()),
+    mapped={"spec": {}},
+)
+ROOM = Room(7, "127.0.0.1", 4000, "decode", np.array([3, 1], np.int32), None, 2, ((5,), ()), 64, False)
+
+
+def test_messages_are_read_back_as_they_were_written() -> None:
+    assert Registration.parse(REGISTRATION.frames()) == REGISTRATION
+    read = Room.parse(ROOM.frames())
+    assert read.pages.tolist() == [3, 1]
+    assert (read.room, read.aux, read.num_readers, read.state, read.prefix) == (7, None, 2, ((5,), ()), 64)
+    for message in (Status(7, 0, 3, "why", False), Abort(7, "127.0.0.1", 1, 2, "why"), AbortAck(7, 3, 2)):
+        assert type(message).parse(message.frames()) == message
+
+
+def test_messages_of_sglang_lack_what_ours_add() -> None:
+    assert Registration.parse(REGISTRATION.frames()[:25]).mapped is None
+    assert Status.parse([STATUS, b"7", b"4", b"0", b""]) == Status(7, 4, 0)
+    assert Abort.parse([ABORT, b"7"]) == Abort(7)
+
+
+@pytest.mark.parametrize(
+    ("message", "index", "frame", "says"),
+    [
+        (REGISTRATION, 3, b"port", "frame 3 is b'port' and no number"),
+        (REGISTRATION, 6, b"1234567", "frame 6 has 7 bytes and items of 8"),
+        (REGISTRATION, 8, b"\x01", "frame 8 ends inside its header"),
+        (REGISTRATION, 8, b"\x01\x00\x00\x00\xff\x00\x00\x00", "frame 8 has 8 bytes and says 263"),
+        (REGISTRATION, 22, b"2", "decode context parallelism of 2 is not supported"),
+        (REGISTRATION, 25, b"{", "frame 25 is no JSON"),
+        (REGISTRATION, 25, b"[]", "frame 25 is no JSON object"),
+        (ROOM, 5, b"12", "frame 5 has 2 bytes and items of 4"),
+        (ROOM, 7, b"", "frame 7 is b'' and no number"),
+    ],
+)
+def test_a_frame_that_cannot_be_read_is_named(message: Any, index: int, frame: bytes, says: str) -> None:
+    frames: Frames = message.frames()
+    frames[index] = frame
+    with pytest.raises(MessageError) as refused:
+        type(message).parse(frames)
+    assert says in str(refused.value)
+
+
+def test_nonsense_on_the_control_sockets_harms_nobody() -> None:
+    random = np.random.default_rng(1)
+    with deployment(Model(layers=(0,)), kinds=("ours", "ours")) as engines:
+        engines.run(Request(1, [1], [2]))
+        context = zmq.Context()
+        for worker in (engines.prefill[0], engines.decode[0]):
+            socket = context.socket(zmq.PUSH)
+            socket.connect(f"tcp://{worker.ask('endpoint')}")
+            whole = [
+                REGISTRATION.frames(),
+                ROOM.frames(),
+                Status(1, 0, 0).frames(),
+                Abort(9, "127.0.0.1", 1, 1).frames(),
+            ]
+            for frames in [*whole, [b""], [GUARD], [b"nonsense"], [GUARD, b"x"]]:
+                socket.send_multipart(frames)
+                for _ in range(40):
+                    broken = [bytes(f) for f in frames]
+                    broken[random.integers(len(broken))] = random.bytes(int(random.integers(40)))
+                    socket.send_multipart(broken[: int(random.integers(1, len(broken) + 1))])
+            time.sleep(0.3)
+            socket.close(linger=1000)
+        context.term()
+        engines.run(Request(2, [3], [4]))
+        engines.check()
