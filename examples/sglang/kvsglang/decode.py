@@ -290,7 +290,8 @@ class DecodeManager:
         for rank in room.ranks:
             # Of an MLA model every rank has everything: SGLang's prefill must be told which one is to write.
             first = overlap(self.place.tp_rank, self.place.tp_size, info.tp_size)[0]
-            is_dummy = self.lists.is_mla and not rank.is_ours and rank.tp_rank != first
+            is_alike = self.lists.is_mla and not self.lists.is_hybrid
+            is_dummy = is_alike and not rank.is_ours and rank.tp_rank != first
             if not is_dummy:
                 number = rank.tp_rank * info.pp_size + rank.pp_rank
                 real.add(number)

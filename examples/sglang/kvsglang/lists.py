@@ -98,10 +98,17 @@ class Lists:
     """First layer of this worker's pipeline stage."""
     dtype: str
     is_mla: bool
+    """Whether the KV buffers hold latents, one buffer a layer, the same on every rank."""
+    is_hybrid: bool = False
+    """Whether other layers of an MLA model are sharded over TP: then every prefill rank has something to send."""
+    ratios: tuple[int, ...] = ()
+    """Of compressed MLA: tokens a latent stands for, for each layer of the whole model; 0 for none."""
+    end_layer: int | None = None
+    """One behind the stage's last layer."""
     kinds: tuple[str, ...] = ()
     """Memory of each KV buffer as SGLang's wire names it: "VRAM" or "DRAM"."""
-    head_major: bool = False
-    """Whether a page keeps each head's tokens together."""
+    page_order: str = "nhd"
+    """Axes of a page: "nhd" is token, head, content; "hnd" head, token, content; any other is never cut."""
     extra: dict[str, str] = field(default_factory=dict)
 
 
@@ -128,7 +135,8 @@ def read(args: Any, *, is_mla: bool, device: str | dict[str, int] | None = None)
         _same_length("kv_layer_ids", layer_ids, "kv_data_ptrs", kv)
     num_draft = _number("num_draft_entries", getattr(args, "num_draft_entries", 0), 0, len(kv))
     heads = _number("kv_head_num", getattr(args, "kv_head_num", 1), 1)
-    layout = getattr(args, "swa_kv_cache_layout", None)
+    is_hybrid = bool(getattr(args, "is_hybrid_mla_backend", False))
+    end_layer = getattr(args, "prefill_end_layer", None)
     return Lists(
         kv=kv,
         kv_layer_ids=layer_ids,
@@ -140,9 +148,12 @@ def read(args: Any, *, is_mla: bool, device: str | dict[str, int] | None = None)
         num_draft=num_draft,
         first_layer=_number("prefill_start_layer", getattr(args, "prefill_start_layer", 0) or 0),
         dtype=str(args.kv_cache_dtype_str),
-        is_mla=is_mla,
+        is_mla=is_mla or is_hybrid,
+        is_hybrid=is_hybrid,
+        ratios=_numbers("mla_compression_ratios", getattr(args, "mla_compression_ratios", None) or ()),
+        end_layer=None if end_layer is None else _number("prefill_end_layer", end_layer),
         kinds=("VRAM",) * len(kv) if kinds is None else tuple(map(str, kinds)),
-        head_major=layout == "hnd",
+        page_order=str(getattr(args, "swa_kv_cache_layout", None) or "nhd"),
         extra={} if getattr(args, "kv_layout", None) is None else {"kv_layout": str(args.kv_layout)},
     )
 

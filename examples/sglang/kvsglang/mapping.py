@@ -7,6 +7,7 @@ parts    "k", "v", "latent", "index"; "state0.1" is the second sub-block of a st
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,13 @@ class Mapped:
     """Index of a group by its key: "kv", "aux", and those of `component_keys`. One that has no buffers is left out."""
     num_rows: dict[str, int]
     """Pages or slots of each group."""
+    elided: tuple[str, ...] = ()
+    """Layers that the engine lists without memory, since they share another one's: nothing of them travels."""
+
+    def without(self, layers: Collection[str]) -> dict[str, Any]:
+        """The spec with some layers that stay."""
+        kept = [{**layer, "transfer": False} if layer["name"] in layers else layer for layer in self.spec["layers"]]
+        return {**self.spec, "layers": kept}
 
 
 def component_keys(components: tuple[Component, ...]) -> list[str]:
@@ -69,7 +77,7 @@ def map_lists(lists: Lists, place: Place, *, model: str = "", sends_aux: bool | 
         "groups": build.groups,
         "layers": build.layers,
     }
-    return Mapped(spec, build.keys, build.num_rows)
+    return Mapped(spec, build.keys, build.num_rows, tuple(sorted(build.elided)))
 
 
 class _Builder:
@@ -81,16 +89,14 @@ class _Builder:
         self._by_name: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, int] = {}
         self.num_rows: dict[str, int] = {}
+        self.elided: set[str] = set()
 
     def kv(self) -> None:
         """Pages of the attention layers."""
         named = naming.kv_names(self.lists)
         self._group(KV, named, "tokens", self.lists.page_tokens)
         for entry in self._present(named):
-            storage = self._storage(entry.buffer)
-            is_mla = entry.part == "latent"
-            part = parts.rows(entry, storage, self.lists) if is_mla else self._heads(entry, storage)
-            kind = "mla" if is_mla else "attention"
+            kind, part = self._attention(entry)
             self._part(KV, entry, kind, "draft" if entry.layer.startswith("draft.") else "target", part)
 
     def aux(self) -> None:
@@ -114,12 +120,14 @@ class _Builder:
 
     def _window(self, component: Component, key: str) -> None:
         named = self._names(component, key, ("latent",) if self.lists.is_mla else ("k", "v"))
-        kind = "sliding_window_mla" if self.lists.is_mla else "sliding_window"
         self._group(key, named, "tokens", self.lists.page_tokens)
         for entry in self._present(named):
-            storage = self._storage(entry.buffer)
-            part = parts.rows(entry, storage, self.lists) if self.lists.is_mla else self._heads(entry, storage)
-            self._part(key, entry, kind, "target", part)
+            if self.lists.is_mla:
+                storage = self._storage(entry.buffer)
+                part = parts.whole(entry, storage, self.lists.dtype, self.lists.page_tokens, None)
+                self._part(key, entry, "sliding_window_mla", "target", part)
+            else:
+                self._part(key, entry, "sliding_window", "target", self._attention(entry)[1])
 
     def _pages(self, component: Component, key: str) -> None:
         named = self._names(component, key, ("index",))
@@ -137,15 +145,23 @@ class _Builder:
             part = parts.whole(entry, self._storage(entry.buffer), key, 1, share)
             self._part(key, entry, "opaque", "target", part)
 
-    def _heads(self, entry: Named, storage: int) -> parts.Part:
-        return parts.heads(entry, storage, self.lists, self.lists.num_heads, self.lists.total_heads)
+    def _attention(self, entry: Named) -> tuple[str, parts.Part]:
+        storage = self._storage(entry.buffer)
+        if entry.part in ("k", "v"):
+            return "attention", parts.heads(entry, storage, self.lists, self.place)
+        if entry.part == "index":
+            return "indexer", parts.whole(entry, storage, "index", self.lists.page_tokens, None)
+        if self.lists.ratios:
+            return "mla", parts.whole(entry, storage, self.lists.dtype, self.lists.page_tokens, None)
+        return "mla", parts.rows(entry, storage, self.lists)
 
     def _names(self, component: Component, key: str, names: tuple[str, ...]) -> list[Named]:
         return naming.component_names(component, key, self.lists.first_layer, self.place, names)
 
-    @staticmethod
-    def _present(named: list[Named]) -> list[Named]:
-        return [entry for entry in named if not entry.buffer.is_elided]
+    def _present(self, named: list[Named]) -> list[Named]:
+        present = [entry for entry in named if not entry.buffer.is_elided]
+        self.elided |= {entry.layer for entry in named} - {entry.layer for entry in present}
+        return present
 
     def _group(self, key: str, named: list[Named], usage: str, tokens: int) -> None:
         present = self._present(named)

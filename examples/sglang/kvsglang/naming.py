@@ -33,6 +33,8 @@ def kv_names(lists: Lists) -> list[Named]:
     parts: tuple[str, ...] = ("latent",) if lists.is_mla else ("k", "v")
     num_target = len(lists.kv) - lists.num_draft
     target, draft = lists.kv[:num_target], lists.kv[num_target:]
+    if lists.ratios:
+        return _compressed(lists, target) + _named("draft", draft, range(len(draft)), ("latent",), "draft", num_target)
     ids: Sequence[int] = lists.kv_layer_ids[:num_target]
     if not ids:
         ids = _by_position("kv_data_ptrs", len(target), parts, lists.first_layer)
@@ -63,6 +65,22 @@ def component_names(
             )
         ids = _by_position(key, len(component.buffers), parts or ("state",), first_layer)
     return _named(f"state_layer_ids of {key}", component.buffers, ids, parts, key)
+
+
+def _compressed(lists: Lists, target: Sequence[Buffer]) -> list[Named]:
+    """Compressed MLA lists its buffers by what they hold: latents of 4 tokens, their indexers, latents of 128."""
+    end = len(lists.ratios) if lists.end_layer is None else lists.end_layer
+    stage = range(lists.first_layer, min(end, len(lists.ratios)))
+    few = [layer for layer in stage if lists.ratios[layer] == 4]
+    many = [layer for layer in stage if lists.ratios[layer] == 128]
+    names = [(layer, "latent") for layer in few] + [(layer, "index") for layer in few]
+    names += [(layer, "latent") for layer in many]
+    if len(names) != len(target):
+        raise ListLengthError("kv_data_ptrs", len(target), "what mla_compression_ratios says of the stage", len(names))
+    return [
+        Named(buffer, f"layer.{layer}", part, index)
+        for index, (buffer, (layer, part)) in enumerate(zip(target, names, strict=True))
+    ]
 
 
 def _by_position(place: str, count: int, parts: Sequence[str], first: int) -> list[int]:

@@ -11,17 +11,20 @@ from .naming import Named
 Part = dict[str, Any]
 
 
-def heads(named: Named, storage: int, lists: Lists, num_heads: int, total_heads: int) -> Part:
-    """A page of KV heads, split over TP: [token, head, content], or [head, token, content] if it is head-major."""
-    row, tokens = named.buffer.row_bytes, lists.page_tokens
+def heads(named: Named, storage: int, lists: Lists, place: Place) -> Part:
+    """A page of KV heads, split over TP. One in an order of the kernel's own is whole."""
+    row, tokens, num_heads = named.buffer.row_bytes, lists.page_tokens, lists.num_heads
+    if lists.page_order not in ("nhd", "hnd"):
+        return whole(named, storage, f"{lists.dtype} {lists.page_order}", tokens, place)
     if row % (tokens * num_heads):
         unit = f"{tokens} tokens of {num_heads} heads"
         raise RowLengthError(_item(named), row, unit, tokens * num_heads)
     content = row // (tokens * num_heads)
-    per_head, per_token = (tokens * content, content) if lists.head_major else (content, num_heads * content)
+    is_head_major = lists.page_order == "hnd"
+    per_head, per_token = (tokens * content, content) if is_head_major else (content, num_heads * content)
     return {
         **_frame(named, storage, lists.dtype),
-        "sharding": {"total": total_heads},
+        "sharding": {"total": lists.total_heads},
         "units": {"count": num_heads, "stride": per_head},
         "tokens": [{"count": tokens, "stride": per_token}],
         "content": content,

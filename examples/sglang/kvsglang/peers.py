@@ -23,6 +23,7 @@ def describe(lists: Lists, mapped: Mapped, blob: str) -> dict[str, Any]:
         "spec": mapped.spec,
         "groups": mapped.groups,
         "num_rows": mapped.num_rows,
+        "elided": mapped.elided,
         "page_tokens": lists.page_tokens,
         "dtype": lists.dtype,
     }
@@ -94,18 +95,20 @@ def destination(
     """
     mapped = _of_ours(said, ours) if said.mapped is not None else _of_others(said, ours, place, total_layers, device)
     here = {layer["name"] for layer in local.spec["layers"]}
-    for layer in mapped.spec["layers"]:
-        # Decode may speculate where prefill does not: nothing is sent into its draft.
-        if layer["role"] == "draft" and layer["name"] not in here and place.pp_rank == place.pp_size - 1:
-            layer["transfer"] = False
-    return mapped
+    # Decode may speculate where prefill does not: nothing is sent into its draft. And a layer that one side keeps in
+    # another one's memory has nothing to send.
+    stay = set(local.elided)
+    if place.pp_rank == place.pp_size - 1:
+        stay |= {layer["name"] for layer in mapped.spec["layers"] if layer["role"] == "draft"} - here
+    return replace(mapped, spec=mapped.without(stay))
 
 
 def _of_ours(said: Registration, ours: Lists) -> Mapped:
     told = said.mapped or {}
     try:
         page_tokens, dtype = int(told["page_tokens"]), str(told["dtype"])
-        mapped = Mapped(dict(told["spec"]), dict(told["groups"]), dict(told["num_rows"]))
+        elided = tuple(str(layer) for layer in told["elided"])
+        mapped = Mapped(dict(told["spec"]), dict(told["groups"]), dict(told["num_rows"]), elided)
     except (KeyError, TypeError, ValueError) as error:
         raise MessageError("registration", f"the description lacks {error}") from None
     if page_tokens != ours.page_tokens:
@@ -145,6 +148,7 @@ def _of_others(
         num_heads=max(1, ours.total_heads // said.tp_size),
         num_draft=num_draft,
         first_layer=first,
+        end_layer=None,
     )
     return map_lists(lists, Place(said.tp_rank % said.tp_size, said.tp_size), sends_aux=True)
 
@@ -197,6 +201,8 @@ def _layers(said: Registration, ours: Lists, place: Place, total_layers: int | N
     """How many buffers at the end are the draft's, and the first layer."""
     count, parts = len(said.kv_bases), 1 if ours.is_mla else 2
     mine = len(ours.kv) - ours.num_draft
+    if ours.ratios:
+        return ours.num_draft, 0
     if said.kv_layer_ids:
         ids = ours.kv_layer_ids[:mine]
         last = total_layers - 1 if total_layers is not None else max(ids, default=HIGHEST)

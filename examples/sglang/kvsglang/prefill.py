@@ -239,7 +239,8 @@ class PrefillManager:
                 total_layers=self.options.total_layers,
                 device=self.options.device,
             )
-            pair = kvffi.Pair(self._spec, kvffi.Spec.from_dict(mapped.spec), op="write")
+            ours = kvffi.Spec.from_dict(self.mapped.without(mapped.elided)) if mapped.elided else self._spec
+            pair = kvffi.Pair(ours, kvffi.Spec.from_dict(mapped.spec), op="write")
             if said.agent not in self._peers:
                 self._transport.connect(said)
             peer = Peer(said.agent, endpoint, said.mapped is not None, mapped, pair)

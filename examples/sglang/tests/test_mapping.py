@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import kvffi
 import numpy as np
 import pytest
 from harness.copy import mapped, push
@@ -23,6 +24,10 @@ MODELS = {
     "hybrid with conv blocks": Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6))),
     "hybrid with conv rows": Model(layers=(3,), mamba=Mamba(layers=(0, 1), conv_rows=3, conv_bytes=2)),
     "sliding window": Model(layers=(0, 2), window_layers=(1, 3)),
+    "sliding window of head-major pages": Model(layers=(0, 2), window_layers=(1, 3), page_order="hnd"),
+    "compressed mla, 3 + 2": Model(
+        layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False
+    ),
     "draft": Model(layers=tuple(range(3)), draft_layers=1),
     "7 + 8": Model(layers=tuple(range(15)), stages=(7, 8)),
     "7 + 8 without layer ids": Model(layers=tuple(range(15)), stages=(7, 8), layer_ids=False),
@@ -86,3 +91,28 @@ def test_a_stage_sends_its_layers_to_where_the_names_are_not_the_positions() -> 
     ]
     push(mapped(model, source, where), mapped(model, worker, place), moves)
     assert expected.differences(worker.pool.memory) == []
+
+
+def test_pages_of_two_orders_meet_head_by_head() -> None:
+    ours, theirs = Model(layers=(0,)), Model(layers=(0,), page_order="hnd")
+    source, where = workers(ours, "prefill", 1, 1)[0]
+    for worker, place in workers(theirs, "decode", 2, 2):
+        expected = Expectation(worker)
+        expected.move(Moved("kv", HERE, THERE), 1)
+        moves = [Move("kv", np.array(HERE, np.uint32), np.array(THERE, np.uint32))]
+        push(mapped(ours, source, where), mapped(theirs, worker, place), moves)
+        assert expected.differences(worker.pool.memory) == []
+
+
+def test_pages_in_an_order_of_the_kernel_meet_only_whole() -> None:
+    model = Model(layers=(0,), page_order="vectorized_5d")
+    source, where = workers(model, "prefill", 1, 1)[0]
+    worker, place = workers(model, "decode", 1, 2)[0]
+    moves = [Move("kv", np.array(HERE, np.uint32), np.array(THERE, np.uint32))]
+    push(mapped(model, source, where), mapped(model, worker, place), moves)
+    expected = Expectation(worker)
+    expected.move(Moved("kv", HERE, THERE), 1)
+    assert expected.differences(worker.pool.memory) == []
+    half, place = workers(model, "decode", 2, 2)[0]
+    with pytest.raises(kvffi.PairError, match=r"layer\.0"):
+        push(mapped(model, source, where), mapped(model, half, place), moves)

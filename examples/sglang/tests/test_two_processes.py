@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from harness.deployment import Request, deployment
+from harness.deployment import PREFILL_SALT, Request, deployment
+from harness.expect import Moved
 from harness.model import Mamba, Model
 
 OURS = ("ours", "ours")
@@ -29,4 +32,38 @@ def test_every_byte_is_right_after_chunks_and_a_prefix_hit(name: str) -> None:
         engines.run(Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0]))
         # All of this prompt is there already: only state and row travel.
         engines.run(Request(8, [], [], aux=(1, 2), slot=slots[1], prefix=model.page_tokens * 4))
+        engines.check()
+
+
+@pytest.mark.parametrize("elided", [((), (1, 3)), ((2,), ()), ((1, 2), (2, 3))])
+def test_a_layer_without_memory_of_its_own_on_one_side_stays_and_the_others_travel(
+    elided: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
+    model = Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8)
+    here, there = replace(model, elided=elided[0]), replace(model, elided=elided[1])
+    request = Request(7, [1, 2], [10, 11])
+    with deployment(here, kinds=OURS, decode_model=there) as engines:
+        engines.start(request)
+        engines.send(request)
+        for worker in (engines.prefill[0], engines.decode[0]):
+            assert worker.until(7, ["Success", "Failed"], 10) == "Success", worker.reason(7)
+        expected = engines.expected[0]
+        layers = tuple(f"layer {layer}" for layer in range(4) if layer not in elided[0] + elided[1])
+        expected.move(Moved("kv", request.source, request.destination), PREFILL_SALT)
+        expected.move(Moved("dsa", request.source, request.destination, layers), PREFILL_SALT)
+        expected.move(Moved("aux", [3], [6]), PREFILL_SALT)
+        engines.check()
+
+
+def test_decode_may_have_a_draft_that_prefill_lacks() -> None:
+    model = Model(layers=(0, 1))
+    with deployment(model, kinds=OURS, decode_model=replace(model, draft_layers=1)) as engines:
+        request = Request(7, [1, 2], [10, 11])
+        engines.start(request)
+        engines.send(request)
+        for worker in (engines.prefill[0], engines.decode[0]):
+            assert worker.until(7, ["Success", "Failed"], 10) == "Success", worker.reason(7)
+        expected = engines.expected[0]
+        expected.move(Moved("kv", request.source, request.destination, ("layer 0", "layer 1")), PREFILL_SALT)
+        expected.move(Moved("aux", [3], [6]), PREFILL_SALT)
         engines.check()

@@ -50,6 +50,11 @@ class Model:
     layer_ids: bool = True
     """Whether the engine says the layer of every buffer, or leaves it to the order."""
     dtype: str = "bfloat16"
+    page_order: str = "nhd"
+    elided: tuple[int, ...] = ()
+    """Layers whose indexer has no memory of its own here."""
+    ratios: tuple[int, ...] = ()
+    """Compressed MLA: tokens a latent stands for, for each layer; 4 and 128."""
 
     def stage_layers(self, place: Settings) -> tuple[int, ...]:
         """Layers of a worker's pipeline stage."""
@@ -73,14 +78,20 @@ def build(model: Model, place: Settings, salt: int) -> Worker:
     last = place.pp_rank == place.pp_size - 1
     share = max(1, model.heads // place.tp_size)
     first = place.tp_rank * model.heads // place.tp_size
-    heads = head_cells(model.page_tokens, model.heads, model.head_bytes, first, share)
+    is_head_major = model.page_order == "hnd"
+    heads = head_cells(model.page_tokens, model.heads, model.head_bytes, first, share, head_major=is_head_major)
     tensors: list[Tensor] = []
     ids: list[int] = []
 
     def add(component: str, layer: str, name: str, rows: int, cells: Any) -> None:
         tensors.append(Tensor(component, layer, name, rows, cells))
 
-    if model.mla:
+    if model.ratios:
+        for name, ratio, size in (("latent", 4, 288), ("index", 4, 66), ("latent", 128, 9)):
+            for layer in layers:
+                if model.ratios[layer] == ratio:
+                    add("kv", f"layer {layer}", name, model.num_pages, plain_cells(size))
+    elif model.mla:
         for layer in layers:
             add("kv", f"layer {layer}", "latent", model.num_pages, plain_cells(model.page_tokens * model.row_bytes))
             ids.append(layer)
@@ -164,6 +175,11 @@ def _lists(
     stage = model.stage_layers(place)
     kv, aux = lists(range(num_kv)), lists(range(num_kv, num_aux))
     states = [lists(c["members"]) for c in components]
+    for component, state in zip(components, states, strict=True):
+        for index, layer in enumerate(component["ids"]):
+            if component["kind"] == "dsa" and layer in model.elided:
+                for values in state:
+                    values[index] = 0
     worker.lists = {
         "engine_rank": place.tp_rank,
         "kv_data_ptrs": kv[0],
@@ -182,7 +198,7 @@ def _lists(
         "state_dim_per_tensor": [c.get("dims", []) for c in components],
         "state_slice_outer_counts": [c.get("outer", []) for c in components],
         "state_conv_shard_groups": [c.get("groups", []) for c in components],
-        "swa_kv_cache_layout": "nhd" if model.window_layers else None,
+        "swa_kv_cache_layout": model.page_order,
         "is_hybrid_mla_backend": False,
         "ib_device": "",
         "gpu_id": 0,
@@ -194,6 +210,6 @@ def _lists(
         "pp_rank": place.pp_rank,
         "prefill_start_layer": stage[0],
         "prefill_end_layer": stage[-1] + 1,
-        "mla_compression_ratios": None,
+        "mla_compression_ratios": list(model.ratios) or None,
         "num_draft_entries": num_draft,
     }

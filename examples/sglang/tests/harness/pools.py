@@ -81,12 +81,15 @@ def _text(text: str) -> int:
     return value >> 8
 
 
-def head_cells(page_tokens: int, total_heads: int, head_bytes: int, first: int, count: int) -> Cells:
-    """A page of [token, head, byte] with heads `first` up to `first + count` of the whole model."""
+def head_cells(
+    page_tokens: int, total_heads: int, head_bytes: int, first: int, count: int, *, head_major: bool = False
+) -> Cells:
+    """A page of [token, head, byte], or [head, token, byte], with heads `first` up to `first + count` of the model."""
     token, head, byte = np.meshgrid(
         np.arange(page_tokens), np.arange(first, first + count), np.arange(head_bytes), indexing="ij"
     )
-    cells: Cells = ((token * total_heads + head) * head_bytes + byte).astype(np.uint64).reshape(-1)
+    whole = ((token * total_heads + head) * head_bytes + byte).astype(np.uint64)
+    cells: Cells = (whole.transpose(1, 0, 2) if head_major else whole).reshape(-1)
     return cells
 
 
