@@ -11,9 +11,10 @@
  *     an answer  kvffi_pair_answer for lists of blocks, then kvffi_answer_get_descriptors
  *     an agent   kvffi_agent_new, _register the memory, _export a blob that peers _connect to
  *     a transfer kvffi_agent_start_answer, then kvffi_transfer_poll or _wait
+ *     leases     kvffi_exchange_new, _hold and _pull or _reserve, then kvffi_exchange_poll: who may use which blocks when
  *
  * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair, 03_transfer.c
- * moves blocks between two processes. All sizes, offsets and addresses are bytes.
+ * moves blocks between two processes, 04_leases.c reads blocks under a lease. All sizes, offsets and addresses are bytes.
  *
  * This file is written by a tool from the sources of kvffi. Do not edit it.
  *
@@ -62,14 +63,23 @@
  *
  * Memory that is registered stays mapped until it is deregistered, and as long as a peer that has connected may use it.
  *
+ * An exchange answers, over an agent, whose blocks are whose and until when. The producer holds a request's blocks under a
+ * lease; the consumer pulls them, and may use them when the producer has confirmed that its lease was still good after the
+ * last byte (KVFFI_EVENT_PULLED); then the producer's blocks are free (KVFFI_EVENT_FREED). Or the consumer reserves blocks
+ * and the producer writes them, part by part (KVFFI_EVENT_PUSH, KVFFI_EVENT_ARRIVED). Whatever fails, blocks come back
+ * once, when nothing can touch them any more. The engine names blocks by a number, a cookie; the exchange never looks at
+ * it. The engine carries tickets (request, lease, name and incarnation of the agent) and blobs between its processes over a
+ * channel of its own.
+ *
  *
  * THREADS
  *
  * The library never calls into the caller. Plans have no threads behind them. An agent has one that posts, and NIXL has
  * its own. Any function may be called from any thread. What may happen at the same time is said at each declaration. In
  * short: specs, plans, lists, bytes and errors are immutable, and any number of threads may use one; agents, peers and
- * transfers lock what they must; an answer and a builder take one call at a time, and a second call that comes too early
- * gets KVFFI_ERR_BUSY and changes nothing. Freeing an object while another call uses it is forbidden and not noticed.
+ * transfers lock what they must; an answer, a builder and an exchange take one call at a time, and a second call that
+ * comes too early gets KVFFI_ERR_BUSY and changes nothing. Freeing an object while another call uses it is forbidden and
+ * not noticed.
  *
  * kvffi_agent_new, _connect, _export, _register, _shutdown and kvffi_transfer_wait may block, the latter two as long as
  * they are told to; the others at most while one request of a transfer is posted, see kvffi_limits. To wait for whatever
@@ -98,10 +108,10 @@
  * shared between processes. A child may use those that it inherits, and frees its copies, provided that no other thread of
  * the parent was inside a call at the moment of the fork; if one was, the child may only exec.
  *
- * Agents, peers, transfers and loopbacks are the process's that made them. In a child every call on an inherited one
- * gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the handlers of
- * pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made an agent on
- * NIXL, its children must exec before they make one of their own.
+ * Agents, peers, transfers, exchanges and loopbacks are the process's that made them. In a child every call on an
+ * inherited one gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the
+ * handlers of pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made
+ * an agent on NIXL, its children must exec before they make one of their own.
  */
 
 #ifndef KVFFI_H
@@ -199,6 +209,16 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_DEADLINE (-33)
 /** As the cause of a failure: it was cancelled. */
 #define KVFFI_ERR_CANCELLED (-34)
+/** The request's blocks are held under a lease already. */
+#define KVFFI_ERR_REQUEST_HELD (-35)
+/** A part of a request cannot be written now, or never; the message says why. */
+#define KVFFI_ERR_WRITE_REFUSED (-36)
+/** No transfer may start with a peer; kvffi_exchange_want says what to do. */
+#define KVFFI_ERR_PEER_NOT_READY (-37)
+/** As the cause of a failure: a lease was not good when the last byte had been read. The bytes must not be used. */
+#define KVFFI_ERR_LEASE_ENDED (-38)
+/** As the cause of a failure: a producer will not write everything. */
+#define KVFFI_ERR_NOT_WRITTEN (-39)
 
 /**
  * The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -2667,6 +2687,779 @@ kvffi_status kvffi_agent_get_histogram(const kvffi_agent *agent,
                                        size_t capacity,
                                        size_t *out_len,
                                        kvffi_error **out_error);
+
+
+/* ---- Exchanges: leases, pulls, pushes and peers of one agent ----------------------------------------------------- */
+
+/** What becomes of the share of a reader that is gone: it counts as done. The default. */
+#define KVFFI_LOST_READERS_RELEASE 0
+/** What becomes of the share of a reader that is gone: the lease waits for another process of that name until it expires. */
+#define KVFFI_LOST_READERS_WAIT 1
+
+/**
+ * Leases, pulls, pushes and peers of one agent: the only one of that agent, since it takes all its notifications. The
+ * engine's blocks are a number of its own, a cookie, that comes back when the blocks are the engine's again. Takes one
+ * call at a time; nothing happens between two polls.
+ *
+ * Freed with kvffi_exchange_free.
+ */
+typedef struct kvffi_exchange kvffi_exchange;
+
+/** How an exchange behaves. Starts as KVFFI_EXCHANGE_OPTIONS_INIT; 0 is the default of every field. */
+typedef struct kvffi_exchange_options {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** How long a lease lasts from the moment that all its parts are ready, and from each heartbeat. 30 s by default. */
+    uint64_t lease_ttl_ms;
+    /** How long heartbeats can extend it altogether. 10 minutes by default. */
+    uint64_t lease_max_lifetime_ms;
+    /** How long an ended lease is remembered, so that late and repeated completions get the right answer. 60 s by default. */
+    uint64_t lease_remember_ms;
+    /** KVFFI_LOST_READERS_RELEASE or KVFFI_LOST_READERS_WAIT. */
+    int32_t lost_readers;
+    /** 0. */
+    uint32_t reserved;
+    /** How often leases that are needed are extended, and the longest time between two polls. 5 s by default. */
+    uint64_t heartbeat_every_ms;
+    /** Most registrations of decode workers that wait or are being written. 65,536 by default. */
+    uint64_t max_registrations;
+    /** Most block ids in all of them. 64 Mi by default. */
+    uint64_t max_registered_blocks;
+    /** First wait before a peer's blob is fetched again; doubles with every failure. 100 ms by default. */
+    uint64_t first_retry_ms;
+    /** Longest such wait. 10 s by default. */
+    uint64_t max_retry_ms;
+    /** A fetch that is not answered for so long has failed. 5 s by default. */
+    uint64_t fetch_timeout_ms;
+    /** A peer that nothing was done with for so long is let go. 10 minutes by default. */
+    uint64_t peer_idle_ttl_ms;
+} kvffi_exchange_options;
+#define KVFFI_EXCHANGE_OPTIONS_INIT { sizeof(kvffi_exchange_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** One life of an agent: another incarnation under the same name is another process. Frozen: never grows. */
+typedef struct kvffi_peer_id {
+    /** The agent's name; ends with a NUL. */
+    const char *name;
+    /** Its random number. */
+    uint64_t incarnation;
+} kvffi_peer_id;
+
+/**
+ * Makes an exchange over an agent.
+ *
+ * agent: it keeps working for the engine's own transfers; its notifications come as events of the exchange.
+ * options: NULL for the defaults.
+ * out_exchange: the exchange, to be freed with kvffi_exchange_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_SHUT_DOWN. Threads: any number at once, but an agent has one exchange: two take each other's messages.
+ */
+kvffi_status kvffi_exchange_new(const kvffi_agent *agent,
+                                const kvffi_exchange_options *options,
+                                kvffi_exchange **out_exchange,
+                                kvffi_error **out_error);
+
+/**
+ * Frees an exchange. NULL does nothing. Cookies of blocks that it still holds are forgotten; transfers of its that have
+ * not settled go on, and kvffi_agent_info counts them: blocks that they write must not be used again until then.
+ *
+ * Threads: no other call may use this exchange, then or later.
+ */
+void kvffi_exchange_free(kvffi_exchange *exchange);
+
+
+/* ---- Peers of an exchange ---------------------------------------------------------------------------------------- */
+
+/** What to do to use a peer: use it. */
+#define KVFFI_WANTED_READY 0
+/** What to do to use a peer: fetch its blob now, and kvffi_exchange_connect it. */
+#define KVFFI_WANTED_FETCH 1
+/** What to do to use a peer: ask again later; a fetch is under way, or has failed lately. */
+#define KVFFI_WANTED_WAIT 2
+/** What to do to use a peer: ask again when it has been let go. */
+#define KVFFI_WANTED_DRAINING 3
+
+/** What to do to use a peer. Starts as KVFFI_WANTED_INIT. */
+typedef struct kvffi_wanted {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** KVFFI_WANTED_... */
+    int32_t what;
+    /** 0. */
+    uint32_t reserved;
+    /** The peer's incarnation, with KVFFI_WANTED_READY. */
+    uint64_t incarnation;
+    /** When to ask again, in milliseconds from now, with KVFFI_WANTED_WAIT. */
+    uint64_t wait_ms;
+} kvffi_wanted;
+#define KVFFI_WANTED_INIT { sizeof(kvffi_wanted), 0, 0, 0, 0 }
+
+/**
+ * Says what to do to use a peer by this name. KVFFI_WANTED_FETCH is said once until the fetch has ended.
+ *
+ * name: the name of the peer's agent; ends with a NUL.
+ * out_wanted: starts as KVFFI_WANTED_INIT. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_want(kvffi_exchange *exchange,
+                                 const char *name,
+                                 kvffi_wanted *out_wanted,
+                                 kvffi_error **out_error);
+
+/**
+ * Connects a peer from its blob, as kvffi_agent_connect does. A process that was replaced under its name is not connected
+ * again, and a peer that was lost is reached anew.
+ *
+ * blob, blob_len: what kvffi_agent_export gave the peer.
+ * out_peer: the peer, to plan with, to be freed with kvffi_peer_free; NULL if the call fails.
+ *
+ * Errors as for kvffi_agent_connect; KVFFI_ERR_STALE_BLOB also for blobs of a process that was replaced, and of memory
+ * that the peer has taken away. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_connect(kvffi_exchange *exchange,
+                                    const uint8_t *blob,
+                                    size_t blob_len,
+                                    kvffi_peer **out_peer,
+                                    kvffi_error **out_error);
+
+/**
+ * Hands out a peer that is connected, to plan with.
+ *
+ * peer: whom, as events and kvffi_exchange_want name it.
+ * out_peer: the peer, to be freed with kvffi_peer_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_PEER_GONE if it is not connected. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_get_peer(kvffi_exchange *exchange,
+                                     const kvffi_peer_id *peer,
+                                     kvffi_peer **out_peer,
+                                     kvffi_error **out_error);
+
+/**
+ * Says that the blob that kvffi_exchange_want asked for cannot be had.
+ *
+ * name: the name of the peer's agent; ends with a NUL.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_fetch_failed(kvffi_exchange *exchange,
+                                         const char *name,
+                                         kvffi_error **out_error);
+
+/**
+ * Lets a peer go when nothing is under way with it; KVFFI_EVENT_PEER_RELEASED says when.
+ *
+ * name: the name of the peer's agent; ends with a NUL. One that is not known does nothing.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_release_peer(kvffi_exchange *exchange,
+                                         const char *name,
+                                         kvffi_error **out_error);
+
+/**
+ * Says that a peer's process has ended and that nothing of it can land any more, for example because an orchestrator has
+ * seen its exit and longer has passed than its last bytes may have been on their way. Blocks that waited for it come back:
+ * while the process lives, it may write into them. Being replaced, or not reachable, is no such proof. Processes of this
+ * host and PID namespace are watched, and need no such word.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_peer_is_gone(kvffi_exchange *exchange,
+                                         const kvffi_peer_id *peer,
+                                         kvffi_error **out_error);
+
+/**
+ * Tells connected peers that this agent's memory is about to go, and waits until nothing of them touches it:
+ * KVFFI_EVENT_WITHDRAWN. Peers that got the blob and were never connected are not known and not waited for.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_withdraw(kvffi_exchange *exchange, kvffi_error **out_error);
+
+/**
+ * Counts the peers that have not answered a withdrawal.
+ *
+ * out_num_peers: left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_count_withdrawing(kvffi_exchange *exchange,
+                                              size_t *out_num_peers,
+                                              kvffi_error **out_error);
+
+/**
+ * Tells connected peers that this agent has registered memory anew, so that they fetch its blob.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_registered(kvffi_exchange *exchange, kvffi_error **out_error);
+
+/**
+ * Says goodbye to connected peers: they need not wait for anything of this agent. The last call before
+ * kvffi_exchange_free and kvffi_agent_shutdown.
+ *
+ * KVFFI_ERR_IN_USE while a write has not settled. Threads: one at a time on one exchange, a second call gets
+ * KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_goodbye(kvffi_exchange *exchange, kvffi_error **out_error);
+
+
+/* ---- Holding and writing: the producer's side of an exchange ----------------------------------------------------- */
+
+/** As a number of readers: not known yet, see kvffi_exchange_set_readers. */
+#define KVFFI_READERS_UNKNOWN UINT64_MAX
+
+/**
+ * Registrations that a part is to be written to. Immutable.
+ *
+ * Freed with kvffi_pushes_free.
+ */
+typedef struct kvffi_pushes kvffi_pushes;
+
+/** A registration: whose, and which of theirs. Frozen: never grows. */
+typedef struct kvffi_push_id {
+    /**
+     * Name of the decode worker's agent; ends with a NUL. Where it comes from the library it is valid until the object
+     * that it was taken from is freed.
+     */
+    const char *peer;
+    /** Its incarnation. */
+    uint64_t incarnation;
+    /** Its reservation. */
+    uint64_t reservation;
+} kvffi_push_id;
+
+/**
+ * Holds a request's blocks under a lease until so many readers have completed. Give readers the request, the lease, and
+ * this agent's name and incarnation. Readers are told apart by the names of their agents.
+ *
+ * request: the engine's name of the request, 1 to 256 bytes; ends with a NUL.
+ * cookie: the engine's number for the blocks; KVFFI_EVENT_FREED gives it back.
+ * readers: see kvffi_spec_count_readers; KVFFI_READERS_UNKNOWN until kvffi_exchange_set_readers, and then only expiry and
+ * kvffi_exchange_abort free the blocks.
+ * num_parts: parts that become ready one by one, see kvffi_exchange_ready; 0 for blocks that are complete.
+ * out_lease: the lease. Left alone if the call fails.
+ *
+ * KVFFI_ERR_REQUEST_HELD while the same request has a lease. Threads: one at a time on one exchange, a second call gets
+ * KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_hold(kvffi_exchange *exchange,
+                                 const char *request,
+                                 uint64_t cookie,
+                                 uint64_t readers,
+                                 uint32_t num_parts,
+                                 uint64_t *out_lease,
+                                 kvffi_error **out_error);
+
+/**
+ * Sets the number of readers of a lease whose number was not known, or corrects it. The lease may end by this.
+ *
+ * out_is_held: 1 if the lease was in force, otherwise 0. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_set_readers(kvffi_exchange *exchange,
+                                        uint64_t lease,
+                                        size_t readers,
+                                        int32_t *out_is_held,
+                                        kvffi_error **out_error);
+
+/**
+ * Says that a part of a request is computed, and hands out the registrations to write it to. Later ones come as
+ * KVFFI_EVENT_PUSH: write all parts that are ready then.
+ *
+ * part: below the lease's num_parts.
+ * out_pushes: the registrations, to be freed with kvffi_pushes_free; NULL if there are none, if the lease has ended or
+ * has no such part, or if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_ready(kvffi_exchange *exchange,
+                                  uint64_t lease,
+                                  uint32_t part,
+                                  kvffi_pushes **out_pushes,
+                                  kvffi_error **out_error);
+
+/**
+ * Copies registrations into the caller's array.
+ *
+ * array, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of registrations; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_pushes_get(const kvffi_pushes *pushes,
+                              kvffi_push_id *array,
+                              size_t capacity,
+                              size_t *out_len,
+                              kvffi_error **out_error);
+
+/**
+ * Frees a list of registrations. NULL does nothing.
+ *
+ * Threads: no other call may use this list, then or later.
+ */
+void kvffi_pushes_free(kvffi_pushes *pushes);
+
+/**
+ * Ends a lease at once, for example because its request was aborted. Its blocks come with the next poll.
+ *
+ * out_is_held: 1 if the lease was in force, otherwise 0. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_abort(kvffi_exchange *exchange,
+                                  uint64_t lease,
+                                  int32_t *out_is_held,
+                                  kvffi_error **out_error);
+
+/**
+ * Writes a part of a request to a decode worker. When all parts have landed and the lease is still good, the decode
+ * worker is told.
+ *
+ * push: the registration, as KVFFI_EVENT_PUSH and kvffi_exchange_ready name it.
+ * part: 0 for a request without parts.
+ * descriptors, num_descriptors: those of the plan (KVFFI_OP_WRITE) with that peer for the registration's lists, and for
+ * this part's layers.
+ * padding_bytes: how many of their bytes are padding, for statistics.
+ *
+ * KVFFI_ERR_WRITE_REFUSED if the registration has ended or is not known, or the part is not ready or was written before.
+ * KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_PEER_NOT_READY. After any other error the
+ * registration has ended, and the decode worker is told. Threads: one at a time on one exchange, a second call gets
+ * KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_write(kvffi_exchange *exchange,
+                                  const kvffi_push_id *push,
+                                  uint32_t part,
+                                  const kvffi_descriptor *descriptors,
+                                  size_t num_descriptors,
+                                  uint64_t padding_bytes,
+                                  kvffi_error **out_error);
+
+/**
+ * Writes a part of a request to a decode worker, as kvffi_exchange_write does, from an answer.
+ *
+ * answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
+ *
+ * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none. Errors as for kvffi_exchange_write. Threads: one at a time on one
+ * exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_write_answer(kvffi_exchange *exchange,
+                                         const kvffi_push_id *push,
+                                         uint32_t part,
+                                         const kvffi_answer *answer,
+                                         kvffi_error **out_error);
+
+
+/* ---- Pulling and reserving: the consumer's side of an exchange --------------------------------------------------- */
+
+/** What to read from one producer. Frozen: never grows. */
+typedef struct kvffi_pull_part {
+    /** Name of the producer's agent; ends with a NUL. */
+    const char *peer;
+    /** Its incarnation. */
+    uint64_t incarnation;
+    /** Its request; ends with a NUL. */
+    const char *request;
+    /** Its lease. */
+    uint64_t lease;
+    /** What the plan with that peer answered; NULL for the descriptors that follow. */
+    const kvffi_answer *answer;
+    /** Descriptors of the plan with that peer, if answer is NULL; may be NULL if num_descriptors is 0. */
+    const kvffi_descriptor *descriptors;
+    /** Number of descriptors; 0 if answer is not NULL. */
+    size_t num_descriptors;
+    /** How many of the descriptors' bytes are padding, for statistics; an answer knows it. */
+    uint64_t padding_bytes;
+} kvffi_pull_part;
+
+/** A producer that is to write a request, and where it finds the blocks. Frozen: never grows. */
+typedef struct kvffi_push_source {
+    /** Name of the producer's agent; ends with a NUL. */
+    const char *peer;
+    /** Its incarnation. */
+    uint64_t incarnation;
+    /** Blocks of this worker by group, as the producer's plan wants them on its remote side; may be NULL if num_lists is 0. */
+    const kvffi_block_list *lists;
+    /** Number of lists. */
+    size_t num_lists;
+} kvffi_push_source;
+
+/**
+ * Reads a request from one or several producers. It ends once, as KVFFI_EVENT_PULLED or KVFFI_EVENT_PULL_FAILED; it is
+ * pulled only when every producer has confirmed that its lease was still good after the last byte had been read. After a
+ * failure the blocks come back with KVFFI_EVENT_RETURNED_PULL, when nothing can land in them any more.
+ *
+ * cookie: the engine's number for the destination blocks.
+ * parts, num_parts: what to read from whom.
+ * deadline_ms: milliseconds from now until which it must be confirmed; KVFFI_FOREVER for none.
+ * out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
+ *
+ * KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. What kvffi_agent_start may
+ * say comes as an event, since other parts may have been started. Threads: one at a time on one exchange, a second call
+ * gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_pull(kvffi_exchange *exchange,
+                                 uint64_t cookie,
+                                 const kvffi_pull_part *parts,
+                                 size_t num_parts,
+                                 uint64_t deadline_ms,
+                                 uint64_t *out_pull,
+                                 kvffi_error **out_error);
+
+/**
+ * Says that a pull is no longer wanted. Its blocks come back when it has settled.
+ *
+ * out_was_running: 1 if it was in progress, otherwise 0. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_cancel_pull(kvffi_exchange *exchange,
+                                        uint64_t pull,
+                                        int32_t *out_was_running,
+                                        kvffi_error **out_error);
+
+/**
+ * Keeps a producer's lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with the
+ * pull's confirmation, or with kvffi_exchange_let_go.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_keep(kvffi_exchange *exchange,
+                                 const kvffi_peer_id *peer,
+                                 uint64_t lease,
+                                 kvffi_error **out_error);
+
+/**
+ * Sends no more heartbeats for a lease that kvffi_exchange_keep was told of.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_let_go(kvffi_exchange *exchange,
+                                   const kvffi_peer_id *peer,
+                                   uint64_t lease,
+                                   kvffi_error **out_error);
+
+/**
+ * Has a request written into blocks of this worker by one or several producers, each of which writes what
+ * kvffi_spec_get_sources says this rank gets from it. It ends once, as KVFFI_EVENT_ARRIVED or KVFFI_EVENT_ARRIVAL_FAILED.
+ * After a failure the blocks come back with KVFFI_EVENT_RETURNED_RESERVATION, when no producer can write them any more.
+ *
+ * request: the request, as the producers name it; 1 to 256 bytes, ends with a NUL.
+ * cookie: the engine's number for the blocks.
+ * sources, num_sources: who writes, and where.
+ * deadline_ms: milliseconds from now until which it must have been written; KVFFI_FOREVER for none.
+ * out_reservation: number of the reservation, as events have it. Left alone if the call fails.
+ *
+ * KVFFI_ERR_PEER_NOT_READY. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_reserve(kvffi_exchange *exchange,
+                                    const char *request,
+                                    uint64_t cookie,
+                                    const kvffi_push_source *sources,
+                                    size_t num_sources,
+                                    uint64_t deadline_ms,
+                                    uint64_t *out_reservation,
+                                    kvffi_error **out_error);
+
+/**
+ * Says that a reservation is no longer wanted. Its blocks come back when its writers have answered.
+ *
+ * out_is_held: 1 if it was held, otherwise 0. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_cancel_reservation(kvffi_exchange *exchange,
+                                               uint64_t reservation,
+                                               int32_t *out_is_held,
+                                               kvffi_error **out_error);
+
+
+/* ---- Events: what has happened at an exchange -------------------------------------------------------------------- */
+
+/** An event that this version of the library has no number for; message has it in words. */
+#define KVFFI_EVENT_OTHER 0
+/** Producer: source blocks (cookie) of a lease are the engine's again: request, lease, why. */
+#define KVFFI_EVENT_FREED 1
+/**
+ * Producer: a decode worker (peer, incarnation, reservation) wants a request that has a lease: request, lease, and its
+ * blocks in lists. Write the parts that are ready with kvffi_exchange_write, and the others as they become so.
+ */
+#define KVFFI_EVENT_PUSH 2
+/**
+ * Producer: the write of a part to a decode worker (peer, incarnation, reservation) has failed: part, status, message. The
+ * decode worker is told when it has settled.
+ */
+#define KVFFI_EVENT_WRITE_FAILED 3
+/** Consumer: every byte of a pull is in its blocks (cookie), and every producer has confirmed its lease: pull. */
+#define KVFFI_EVENT_PULLED 4
+/** Consumer: the bytes of a pull cannot be used: pull, status, message. Its blocks follow. */
+#define KVFFI_EVENT_PULL_FAILED 5
+/** Consumer: blocks (cookie) of a pull that failed, with any bytes; nothing can land in them any more: pull. */
+#define KVFFI_EVENT_RETURNED_PULL 6
+/** Consumer: every producer has written everything into the blocks (cookie) of a reservation: reservation. */
+#define KVFFI_EVENT_ARRIVED 7
+/** Consumer: the bytes of a reservation will not be right: reservation, status, message. Its blocks follow. */
+#define KVFFI_EVENT_ARRIVAL_FAILED 8
+/** Consumer: blocks (cookie) of a reservation that failed, with any bytes; no producer touches them any more: reservation. */
+#define KVFFI_EVENT_RETURNED_RESERVATION 9
+/** A peer (peer, incarnation) cannot be reached: fetch its blob again when kvffi_exchange_want says so. */
+#define KVFFI_EVENT_PEER_LOST 10
+/** Another process (peer, incarnation) has the name of one that was there (old_incarnation). */
+#define KVFFI_EVENT_PEER_REPLACED 11
+/** A peer (peer, incarnation) has registered its memory anew, or is about to take it away: its blob is of no use any more. */
+#define KVFFI_EVENT_PEER_STALE 12
+/** A peer (peer, incarnation) was let go: nothing had been done with it for long, or it was asked for. */
+#define KVFFI_EVENT_PEER_RELEASED 13
+/** No peer that this agent has connected touches its memory any more: it may be deregistered. */
+#define KVFFI_EVENT_WITHDRAWN 14
+/** A notification that is the engine's own: peer, incarnation, data. */
+#define KVFFI_EVENT_NOTIFICATION 15
+/** Why a lease ended: all readers completed. */
+#define KVFFI_WHY_ALL_READ 1
+/** Why a lease ended: all readers completed or are gone. */
+#define KVFFI_WHY_READERS_LOST 2
+/** Why a lease ended: nobody extended it in time. */
+#define KVFFI_WHY_EXPIRED 3
+/** Why a lease ended: the producer ended it. */
+#define KVFFI_WHY_ABORTED 4
+
+/**
+ * What has happened since the last poll, in order. Immutable.
+ *
+ * Freed with kvffi_events_free.
+ */
+typedef struct kvffi_events kvffi_events;
+
+/**
+ * Something that happened. Starts as KVFFI_EVENT_INIT. The comment of its kind says which fields it has; the others are 0.
+ * Pointers are valid until the kvffi_events is freed.
+ */
+typedef struct kvffi_event {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** KVFFI_EVENT_...: ignore what you do not know. */
+    int32_t kind;
+    /** KVFFI_WHY_...: why a lease ended. */
+    int32_t why;
+    /** The engine's number for the blocks. */
+    uint64_t cookie;
+    /** The request; ends with a NUL. */
+    const char *request;
+    /** The lease. */
+    uint64_t lease;
+    /** The pull. */
+    uint64_t pull;
+    /** The reservation. */
+    uint64_t reservation;
+    /** Name of the peer's agent; ends with a NUL. */
+    const char *peer;
+    /** The peer's incarnation; of a notification, 0 if its sender is no agent of this library. */
+    uint64_t incarnation;
+    /** Incarnation of the process that was there before. */
+    uint64_t old_incarnation;
+    /** The part. */
+    uint32_t part;
+    /** The status that stands for a failure. */
+    kvffi_status status;
+    /** A failure in full; ends with a NUL. */
+    const char *message;
+    /** A decode worker's blocks by group, as the remote side of a request to write. */
+    const kvffi_block_list *lists;
+    /** Number of lists. */
+    size_t num_lists;
+    /** Bytes of a notification; NULL if there are none. */
+    const uint8_t *data;
+    /** Number of bytes. */
+    size_t data_len;
+} kvffi_event;
+#define KVFFI_EVENT_INIT { sizeof(kvffi_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Takes notifications, moves everything on, and hands out what has happened. Call it often, or when the agent's
+ * descriptor is readable (kvffi_agent_get_fd): nothing happens between two polls. It clears the descriptor first.
+ *
+ * out_events: what has happened, to be freed with kvffi_events_free; NULL if nothing has, or if the call fails.
+ *
+ * KVFFI_ERR_TRANSPORT if notifications cannot be taken; nothing is lost by it. Threads: one at a time on one exchange, a
+ * second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_poll(kvffi_exchange *exchange,
+                                 kvffi_events **out_events,
+                                 kvffi_error **out_error);
+
+/**
+ * Says how long to wait for the next poll at most, if nothing happens before; 0 before the first poll. An engine that
+ * waits on the agent's descriptor need not ask: the descriptor is readable by then.
+ *
+ * out_timeout_ms: milliseconds, rounded up. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_get_timeout(kvffi_exchange *exchange,
+                                        uint64_t *out_timeout_ms,
+                                        kvffi_error **out_error);
+
+/**
+ * Number of events; 0 if events is NULL or no kvffi_events.
+ *
+ * Threads: any number at once.
+ */
+size_t kvffi_events_len(const kvffi_events *events);
+
+/**
+ * Copies one event out.
+ *
+ * index: below kvffi_events_len.
+ * out_event: starts as KVFFI_EVENT_INIT. Left alone if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_events_get(const kvffi_events *events,
+                              size_t index,
+                              kvffi_event *out_event,
+                              kvffi_error **out_error);
+
+/**
+ * Frees events. NULL does nothing.
+ *
+ * Threads: no other call may use these events, then or later.
+ */
+void kvffi_events_free(kvffi_events *events);
+
+
+/* ---- Statistics of an exchange ----------------------------------------------------------------------------------- */
+
+/** Counts since the start; what begins with "Now" goes up and down. Starts as KVFFI_EXCHANGE_STATS_INIT. */
+typedef struct kvffi_exchange_stats {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** Leases given. */
+    uint64_t lease_held;
+    /** Now: leases in force. */
+    uint64_t lease_live;
+    /** Leases ended because all readers completed. */
+    uint64_t lease_all_read;
+    /** Leases ended because the readers that had not completed are gone. */
+    uint64_t lease_readers_lost;
+    /** Leases ended because nobody extended them. */
+    uint64_t lease_expired;
+    /** Leases ended by the producer. */
+    uint64_t lease_aborted;
+    /** Completions that counted. */
+    uint64_t lease_completions;
+    /** Completions of a reader that had been counted. */
+    uint64_t lease_duplicate_completions;
+    /** Completions after the lease had ended. */
+    uint64_t lease_late_completions;
+    /** Completions before all parts were ready. */
+    uint64_t lease_premature_completions;
+    /** Completions for leases that are not known. */
+    uint64_t lease_unknown_completions;
+    /** Leases extended by heartbeats. */
+    uint64_t lease_extensions;
+    /** Leases named by heartbeats that are not in force. */
+    uint64_t lease_stale_heartbeats;
+    /** Registrations accepted. */
+    uint64_t push_registered;
+    /** Now: registrations that wait for their request. */
+    uint64_t push_waiting;
+    /** Now: registrations that have met their request. */
+    uint64_t push_writing;
+    /** Registrations that arrived again. */
+    uint64_t push_duplicates;
+    /** Registrations refused for lack of room. */
+    uint64_t push_refused;
+    /** Registrations ended with everything written. */
+    uint64_t push_written;
+    /** Registrations ended without. */
+    uint64_t push_released;
+    /** Of those, because their deadline passed. */
+    uint64_t push_expired;
+    /** Pulls started. */
+    uint64_t pull_started;
+    /** Now: pulls that have not ended, those in quarantine included. */
+    uint64_t pull_live;
+    /** Now: of those, failed and not settled. */
+    uint64_t pull_quarantined;
+    /** Pulls ended with every byte confirmed. */
+    uint64_t pull_pulled;
+    /** Pulls failed because a lease had ended. */
+    uint64_t pull_lease_ended;
+    /** Pulls failed because time ran out. */
+    uint64_t pull_deadline;
+    /** Pulls failed because a transfer did. */
+    uint64_t pull_transfer;
+    /** Pulls failed because a producer could not be reached. */
+    uint64_t pull_unreachable;
+    /** Pulls no longer wanted. */
+    uint64_t pull_cancelled;
+    /** Pulls failed, and blocks given back. */
+    uint64_t pull_returned;
+    /** Confirmations that nobody waited for. */
+    uint64_t pull_stray_confirmations;
+    /** Reservations made. */
+    uint64_t reservation_reserved;
+    /** Now: reservations in force. */
+    uint64_t reservation_live;
+    /** Now: of those, failed and waiting for a writer that has not answered. */
+    uint64_t reservation_quarantined;
+    /** Reservations ended with everything written. */
+    uint64_t reservation_arrived;
+    /** Reservations failed. */
+    uint64_t reservation_failed;
+    /** Of those, because time ran out. */
+    uint64_t reservation_expired;
+    /** Of those, blocks that could be given back. */
+    uint64_t reservation_returned;
+    /** Words of writers that were heard before. */
+    uint64_t reservation_duplicates;
+    /** Words about reservations that are not held, or of peers that do not write them. */
+    uint64_t reservation_unknown;
+    /** Now: peers that are ready. */
+    uint64_t peer_ready;
+    /** Now: peers that are not. */
+    uint64_t peer_not_ready;
+    /** Fetches asked for. */
+    uint64_t peer_fetches;
+    /** Fetches that failed or were not answered. */
+    uint64_t peer_failed_fetches;
+    /** Peers that failed or left. */
+    uint64_t peer_lost;
+    /** Peers replaced by another process. */
+    uint64_t peer_replaced;
+    /** Old blobs refused. */
+    uint64_t peer_stale;
+    /** Peers let go because nothing was done with them. */
+    uint64_t peer_idle;
+    /** Messages handed to the transport. */
+    uint64_t message_sent;
+    /** Messages refused by the transport, or for a peer that is not connected. */
+    uint64_t message_not_sent;
+    /** Messages read. */
+    uint64_t message_received;
+    /** Messages that cannot be read. */
+    uint64_t message_malformed;
+    /** Messages of another version, or of a kind that is not known. */
+    uint64_t message_unsupported;
+    /** Messages from senders that are not agents of this library. */
+    uint64_t message_anonymous;
+    /** Messages of registrations that did not fit together. */
+    uint64_t refused_chunks;
+} kvffi_exchange_stats;
+#define KVFFI_EXCHANGE_STATS_INIT { sizeof(kvffi_exchange_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Takes a snapshot of everything that is counted.
+ *
+ * out_stats: starts as KVFFI_EXCHANGE_STATS_INIT. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_get_stats(kvffi_exchange *exchange,
+                                      kvffi_exchange_stats *out_stats,
+                                      kvffi_error **out_error);
 
 #ifdef __cplusplus
 }

@@ -11,9 +11,10 @@
  *     an answer  kvffi_pair_answer for lists of blocks, then kvffi_answer_get_descriptors
  *     an agent   kvffi_agent_new, _register the memory, _export a blob that peers _connect to
  *     a transfer kvffi_agent_start_answer, then kvffi_transfer_poll or _wait
+ *     leases     kvffi_exchange_new, _hold and _pull or _reserve, then kvffi_exchange_poll: who may use which blocks when
  *
  * examples/c/ has programs: 01_plan.c is the shortest path, 02_describe.c builds specs and explains a pair, 03_transfer.c
- * moves blocks between two processes. All sizes, offsets and addresses are bytes.
+ * moves blocks between two processes, 04_leases.c reads blocks under a lease. All sizes, offsets and addresses are bytes.
  *
  * This file is written by a tool from the sources of kvffi. Do not edit it.
  *
@@ -62,14 +63,23 @@
  *
  * Memory that is registered stays mapped until it is deregistered, and as long as a peer that has connected may use it.
  *
+ * An exchange answers, over an agent, whose blocks are whose and until when. The producer holds a request's blocks under a
+ * lease; the consumer pulls them, and may use them when the producer has confirmed that its lease was still good after the
+ * last byte (KVFFI_EVENT_PULLED); then the producer's blocks are free (KVFFI_EVENT_FREED). Or the consumer reserves blocks
+ * and the producer writes them, part by part (KVFFI_EVENT_PUSH, KVFFI_EVENT_ARRIVED). Whatever fails, blocks come back
+ * once, when nothing can touch them any more. The engine names blocks by a number, a cookie; the exchange never looks at
+ * it. The engine carries tickets (request, lease, name and incarnation of the agent) and blobs between its processes over a
+ * channel of its own.
+ *
  *
  * THREADS
  *
  * The library never calls into the caller. Plans have no threads behind them. An agent has one that posts, and NIXL has
  * its own. Any function may be called from any thread. What may happen at the same time is said at each declaration. In
  * short: specs, plans, lists, bytes and errors are immutable, and any number of threads may use one; agents, peers and
- * transfers lock what they must; an answer and a builder take one call at a time, and a second call that comes too early
- * gets KVFFI_ERR_BUSY and changes nothing. Freeing an object while another call uses it is forbidden and not noticed.
+ * transfers lock what they must; an answer, a builder and an exchange take one call at a time, and a second call that
+ * comes too early gets KVFFI_ERR_BUSY and changes nothing. Freeing an object while another call uses it is forbidden and
+ * not noticed.
  *
  * kvffi_agent_new, _connect, _export, _register, _shutdown and kvffi_transfer_wait may block, the latter two as long as
  * they are told to; the others at most while one request of a transfer is posted, see kvffi_limits. To wait for whatever
@@ -98,8 +108,8 @@
  * shared between processes. A child may use those that it inherits, and frees its copies, provided that no other thread of
  * the parent was inside a call at the moment of the fork; if one was, the child may only exec.
  *
- * Agents, peers, transfers and loopbacks are the process's that made them. In a child every call on an inherited one
- * gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the handlers of
- * pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made an agent on
- * NIXL, its children must exec before they make one of their own.
+ * Agents, peers, transfers, exchanges and loopbacks are the process's that made them. In a child every call on an
+ * inherited one gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the
+ * handlers of pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made
+ * an agent on NIXL, its children must exec before they make one of their own.
  */

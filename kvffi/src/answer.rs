@@ -83,6 +83,14 @@ impl Class for kvffi_answer {
 }
 
 impl Answer {
+    /// Fails if there is no answer.
+    pub(crate) fn check_full(&self) -> Result<(), Failure> {
+        match self.made_by {
+            0 => Err(Failure::invalid("answer is empty; call kvffi_pair_answer first")),
+            _ => Ok(()),
+        }
+    }
+
     fn clear(&mut self) {
         self.descriptors.clear();
         self.made_by = 0;

@@ -50,7 +50,10 @@ impl Kind {
     pub(crate) const NOTIFICATIONS: Self = Self::new(b"kvffiNOT", "kvffi_notifications");
     pub(crate) const QUARANTINE: Self = Self::new(b"kvffiQUA", "kvffi_quarantine");
     pub(crate) const TRANSFER: Self = Self::new(b"kvffiTRA", "kvffi_transfer");
-    const ALL: [Self; 17] = [
+    pub(crate) const EXCHANGE: Self = Self::new(b"kvffiEXC", "kvffi_exchange");
+    pub(crate) const EVENTS: Self = Self::new(b"kvffiEVE", "kvffi_events");
+    pub(crate) const PUSHES: Self = Self::new(b"kvffiPUS", "kvffi_pushes");
+    const ALL: [Self; 20] = [
         Self::ERROR,
         Self::TEXT,
         Self::SPEC,
@@ -68,6 +71,9 @@ impl Kind {
         Self::NOTIFICATIONS,
         Self::QUARANTINE,
         Self::TRANSFER,
+        Self::EXCHANGE,
+        Self::EVENTS,
+        Self::PUSHES,
     ];
 }
 

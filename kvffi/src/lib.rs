@@ -31,6 +31,12 @@
 //! | `agent_stats` | `kvffi_agent_stats`: what an agent has done |
 //! | `quarantine` | `kvffi_quarantine`: what may still land |
 //! | `transfer` | `kvffi_transfer`: bytes that move |
+//! | `exchange` | `kvffi_exchange`: leases, pulls, pushes and peers of one agent |
+//! | `exchange_peers` | its peers: `kvffi_exchange_want`, `_connect`, … |
+//! | `exchange_hold` | its producer's side: `kvffi_exchange_hold`, `_ready`, `_write`, … |
+//! | `exchange_pull` | its consumer's side: `kvffi_exchange_pull`, `_reserve`, … |
+//! | `event` | `kvffi_exchange_poll` and `kvffi_events`: what has happened |
+//! | `exchange_stats` | `kvffi_exchange_stats`: what it counts |
 //!
 //! and what they share: `handle` (tagged opaque handles), `boundary` (panics stop here), `argument` (pointers from C
 //! become references or errors), `options` (structs that grow), `fork` (objects that are the parent's), `nixl_failure`
@@ -54,6 +60,12 @@ mod arrangement;
 mod boundary;
 mod bytes;
 mod error;
+mod event;
+mod exchange;
+mod exchange_hold;
+mod exchange_peers;
+mod exchange_pull;
+mod exchange_stats;
 mod failure;
 mod foreign;
 mod fork;
@@ -88,6 +100,12 @@ pub use answer::*;
 pub use arrangement::*;
 pub use bytes::*;
 pub use error::*;
+pub use event::*;
+pub use exchange::*;
+pub use exchange_hold::*;
+pub use exchange_peers::*;
+pub use exchange_pull::*;
+pub use exchange_stats::*;
 pub use foreign::*;
 pub use limits::*;
 pub use local_plan::*;

@@ -74,7 +74,7 @@ pub(crate) unsafe fn read_into(request: *const kvffi_request, into: &mut Request
 /// # Safety
 ///
 /// `lists` is NULL or readable for `len` lists, whose `blocks` are NULL or readable for `num_blocks` ids.
-unsafe fn read_lists(
+pub(crate) unsafe fn read_lists(
     lists: *const kvffi_block_list,
     len: usize,
     argument: &str,

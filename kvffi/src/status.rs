@@ -81,8 +81,18 @@ pub const KVFFI_ERR_FORKED: kvffi_status = -32;
 pub const KVFFI_ERR_DEADLINE: kvffi_status = -33;
 /// As the cause of a failure: it was cancelled.
 pub const KVFFI_ERR_CANCELLED: kvffi_status = -34;
+/// The request's blocks are held under a lease already.
+pub const KVFFI_ERR_REQUEST_HELD: kvffi_status = -35;
+/// A part of a request cannot be written now, or never; the message says why.
+pub const KVFFI_ERR_WRITE_REFUSED: kvffi_status = -36;
+/// No transfer may start with a peer; kvffi_exchange_want says what to do.
+pub const KVFFI_ERR_PEER_NOT_READY: kvffi_status = -37;
+/// As the cause of a failure: a lease was not good when the last byte had been read. The bytes must not be used.
+pub const KVFFI_ERR_LEASE_ENDED: kvffi_status = -38;
+/// As the cause of a failure: a producer will not write everything.
+pub const KVFFI_ERR_NOT_WRITTEN: kvffi_status = -39;
 
-const NAMES: [(kvffi_status, &CStr); 36] = [
+const NAMES: [(kvffi_status, &CStr); 41] = [
     (KVFFI_OK, c"KVFFI_OK"),
     (KVFFI_IN_PROGRESS, c"KVFFI_IN_PROGRESS"),
     (KVFFI_ERR_PANIC, c"KVFFI_ERR_PANIC"),
@@ -119,6 +129,11 @@ const NAMES: [(kvffi_status, &CStr); 36] = [
     (KVFFI_ERR_FORKED, c"KVFFI_ERR_FORKED"),
     (KVFFI_ERR_DEADLINE, c"KVFFI_ERR_DEADLINE"),
     (KVFFI_ERR_CANCELLED, c"KVFFI_ERR_CANCELLED"),
+    (KVFFI_ERR_REQUEST_HELD, c"KVFFI_ERR_REQUEST_HELD"),
+    (KVFFI_ERR_WRITE_REFUSED, c"KVFFI_ERR_WRITE_REFUSED"),
+    (KVFFI_ERR_PEER_NOT_READY, c"KVFFI_ERR_PEER_NOT_READY"),
+    (KVFFI_ERR_LEASE_ENDED, c"KVFFI_ERR_LEASE_ENDED"),
+    (KVFFI_ERR_NOT_WRITTEN, c"KVFFI_ERR_NOT_WRITTEN"),
 ];
 
 /// The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -140,6 +155,6 @@ mod tests {
     fn every_number_has_one_name() {
         let mut numbers: Vec<_> = NAMES.iter().map(|(number, _)| *number).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, (-34..=1).collect::<Vec<_>>());
+        assert_eq!(numbers, (-39..=1).collect::<Vec<_>>());
     }
 }

@@ -219,9 +219,7 @@ pub unsafe extern "C" fn kvffi_agent_start_answer(
         let (agent, peer) = unsafe { (handle::borrow(agent, "agent")?, handle::borrow(peer, "peer")?) };
         // SAFETY: the crate's contract.
         let answer = handle::lock(unsafe { handle::borrow(answer, "answer")? }, "answer")?;
-        if answer.made_by == 0 {
-            return Err(Failure::invalid("answer is empty; call kvffi_pair_answer first"));
-        }
+        answer.check_full()?;
         // SAFETY: the crate's contract.
         let mut options = unsafe { read_options(options, agent.limits)? };
         options.padding = answer.descriptors.padding_bytes();

@@ -5,7 +5,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Link, build_c, build_c_with, repository, run, under_valgrind, work_dir};
+use support::{Link, build_c, build_c_with, repository, run, under_valgrind, under_valgrind_with, work_dir};
 
 fn c_test(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
@@ -64,6 +64,36 @@ fn transfers_end_as_done_failed_settled_or_failed_unsettled() {
 }
 
 #[test]
+fn the_leases_example_hands_blocks_back_and_tells_who_comes_late() {
+    let program = build_c(&repository("examples/c/04_leases.c"), &work_dir("leases_example"), Link::Shared);
+    let expected = "prefill: blocks 1 are free, all have read them\n\
+        decode: blocks 1 may be used\n\
+        right bytes\n\
+        prefill: blocks 2 are free, nobody came in time\n\
+        decode: KVFFI_ERR_LEASE_ENDED\n\
+        decode: blocks 2 come back, not to be used\n";
+    // On NIXL, and without it.
+    assert_eq!(stdout(&program), expected);
+    let output = run(Command::new(&program).arg("loopback"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    under_valgrind_with(&program, &["loopback"]);
+}
+
+#[test]
+fn pulls_pushes_and_peers_of_an_exchange_end_as_they_should() {
+    let program = build_c(&c_test("exchange.c"), &work_dir("exchange"), Link::Shared);
+    assert_eq!(stdout(&program), "blocks change hands as they should\n");
+    under_valgrind(&program);
+}
+
+#[test]
+fn every_bad_call_on_exchanges_gets_a_status_and_a_text() {
+    let program = build_c(&c_test("bad_exchange.c"), &work_dir("bad_exchange"), Link::Static);
+    assert_eq!(stdout(&program), "every bad call on exchanges was answered\n");
+    under_valgrind(&program);
+}
+
+#[test]
 fn every_bad_call_on_agents_and_transfers_gets_a_status_and_a_text() {
     let program = build_c(&c_test("bad_agents.c"), &work_dir("bad_agents"), Link::Shared);
     assert_eq!(stdout(&program), "every bad call on agents was answered\n");
@@ -98,7 +128,16 @@ fn threads_share_plans_and_are_told_about_busy_answers() {
 /// With the address sanitizer in the C half; says so where the compiler has none.
 #[test]
 fn programs_are_clean_under_the_address_sanitizer() {
-    for source in ["bad_input.c", "builder.c", "transfers.c", "bad_agents.c", "fork.c", "agent_threads.c"] {
+    for source in [
+        "bad_input.c",
+        "builder.c",
+        "transfers.c",
+        "bad_agents.c",
+        "fork.c",
+        "agent_threads.c",
+        "exchange.c",
+        "bad_exchange.c",
+    ] {
         let dir = work_dir(&format!("asan_{source}"));
         match build_c_with(&c_test(source), &dir, Link::Shared, &["-fsanitize=address,undefined"]) {
             Ok(program) => drop(stdout(&program)),

@@ -35,6 +35,12 @@ const SECTIONS: &[(&str, &str)] = &[
     ("agent_fd", "A file descriptor to wait on"),
     ("quarantine", "Quarantine: what may still land"),
     ("agent_stats", "Statistics of an agent"),
+    ("exchange", "Exchanges: leases, pulls, pushes and peers of one agent"),
+    ("exchange_peers", "Peers of an exchange"),
+    ("exchange_hold", "Holding and writing: the producer's side of an exchange"),
+    ("exchange_pull", "Pulling and reserving: the consumer's side of an exchange"),
+    ("event", "Events: what has happened at an exchange"),
+    ("exchange_stats", "Statistics of an exchange"),
 ];
 
 fn crate_file(name: &str) -> String {

@@ -114,6 +114,39 @@ const LAYOUTS: &[Layout] = layouts! {
         quarantined_bytes: 200
     }
     kvffi_bucket: 16 { upper_seconds: 0, count: 8 }
+    kvffi_exchange_options: 96 {
+        struct_size: 0, lease_ttl_ms: 8, lease_max_lifetime_ms: 16, lease_remember_ms: 24, lost_readers: 32,
+        reserved: 36, heartbeat_every_ms: 40, max_registrations: 48, max_registered_blocks: 56, first_retry_ms: 64,
+        max_retry_ms: 72, fetch_timeout_ms: 80, peer_idle_ttl_ms: 88
+    }
+    kvffi_peer_id: 16 { name: 0, incarnation: 8 }
+    kvffi_wanted: 32 { struct_size: 0, what: 8, reserved: 12, incarnation: 16, wait_ms: 24 }
+    kvffi_push_id: 24 { peer: 0, incarnation: 8, reservation: 16 }
+    kvffi_pull_part: 64 {
+        peer: 0, incarnation: 8, request: 16, lease: 24, answer: 32, descriptors: 40, num_descriptors: 48,
+        padding_bytes: 56
+    }
+    kvffi_push_source: 32 { peer: 0, incarnation: 8, lists: 16, num_lists: 24 }
+    kvffi_event: 128 {
+        struct_size: 0, kind: 8, why: 12, cookie: 16, request: 24, lease: 32, pull: 40, reservation: 48, peer: 56,
+        incarnation: 64, old_incarnation: 72, part: 80, status: 84, message: 88, lists: 96, num_lists: 104, data: 112,
+        data_len: 120
+    }
+    kvffi_exchange_stats: 456 {
+        struct_size: 0, lease_held: 8, lease_live: 16, lease_all_read: 24, lease_readers_lost: 32,
+        lease_expired: 40, lease_aborted: 48, lease_completions: 56, lease_duplicate_completions: 64,
+        lease_late_completions: 72, lease_premature_completions: 80, lease_unknown_completions: 88,
+        lease_extensions: 96, lease_stale_heartbeats: 104, push_registered: 112, push_waiting: 120,
+        push_writing: 128, push_duplicates: 136, push_refused: 144, push_written: 152, push_released: 160,
+        push_expired: 168, pull_started: 176, pull_live: 184, pull_quarantined: 192, pull_pulled: 200,
+        pull_lease_ended: 208, pull_deadline: 216, pull_transfer: 224, pull_unreachable: 232, pull_cancelled: 240,
+        pull_returned: 248, pull_stray_confirmations: 256, reservation_reserved: 264, reservation_live: 272,
+        reservation_quarantined: 280, reservation_arrived: 288, reservation_failed: 296, reservation_expired: 304,
+        reservation_returned: 312, reservation_duplicates: 320, reservation_unknown: 328, peer_ready: 336,
+        peer_not_ready: 344, peer_fetches: 352, peer_failed_fetches: 360, peer_lost: 368, peer_replaced: 376,
+        peer_stale: 384, peer_idle: 392, message_sent: 400, message_not_sent: 408, message_received: 416,
+        message_malformed: 424, message_unsupported: 432, message_anonymous: 440, refused_chunks: 448
+    }
 };
 
 #[test]

@@ -336,7 +336,10 @@ impl<B> Exchange<B> {
         let pushes = self.producer.push.next_deadline();
         let withdrawal = self.withdrawal.as_ref().map(|withdrawal| withdrawal.next);
         let dates = [leases, pushes, self.consumer.next_deadline(), withdrawal];
-        dates.into_iter().flatten().chain([heartbeat]).min()
+        let first = dates.into_iter().flatten().min();
+        // Something waits, maybe for a process that ends.
+        let look = self.next_look.filter(|_| first.is_some() && !self.watched.is_empty());
+        first.into_iter().chain(look).chain([heartbeat]).min()
     }
 
     /// Counts since the start.

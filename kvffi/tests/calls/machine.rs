@@ -26,10 +26,13 @@ pub enum Kind {
     Notifications,
     Quarantine,
     Transfer,
+    Exchange,
+    Events,
+    Pushes,
 }
 
 impl Kind {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Error,
         Self::Text,
         Self::Spec,
@@ -47,6 +50,9 @@ impl Kind {
         Self::Notifications,
         Self::Quarantine,
         Self::Transfer,
+        Self::Exchange,
+        Self::Events,
+        Self::Pushes,
     ];
 
     /// Its `_free`, with the name.
@@ -80,6 +86,9 @@ impl Kind {
             Self::Notifications => free!(kvffi_notifications_free),
             Self::Quarantine => free!(kvffi_quarantine_free),
             Self::Transfer => free!(kvffi_transfer_free),
+            Self::Exchange => free!(kvffi_exchange_free),
+            Self::Events => free!(kvffi_events_free),
+            Self::Pushes => free!(kvffi_pushes_free),
         }
     }
 }
@@ -141,6 +150,11 @@ impl<'a> Machine<'a> {
         // The latest are the likeliest to fit together.
         let back = self.bytes.int_in_range(0..=3usize)?.min(alive.len().saturating_sub(1));
         Ok(alive.len().checked_sub(1 + back).map_or(std::ptr::null_mut(), |i| alive[i].cast()))
+    }
+
+    /// The object of a kind that was made last; NULL if there is none.
+    pub fn latest<T>(&self, kind: Kind) -> *mut T {
+        self.alive[kind as usize].last().map_or(std::ptr::null_mut(), |handle| handle.cast())
     }
 
     /// Memory for the length of a call that holds some words, aligned to 16 as handles are.

@@ -11,8 +11,10 @@
 //! | `describe` | calls that make specs |
 //! | `plan` | calls that make plans and answers |
 //! | `moving` | calls that move bytes |
+//! | `exchanging` | calls on exchanges |
 
 mod describe;
+mod exchanging;
 mod machine;
 mod moving;
 mod plan;
@@ -36,7 +38,8 @@ const MAX_CALLS: usize = 300;
 /// If a call breaks a promise of the header.
 pub fn run(bytes: &[u8]) -> Outcomes {
     let mut machine = Machine::new(Unstructured::new(bytes));
-    let operations: Vec<Operation> = [describe::OPERATIONS, plan::OPERATIONS, moving::OPERATIONS].concat();
+    let operations: Vec<Operation> =
+        [describe::OPERATIONS, plan::OPERATIONS, moving::OPERATIONS, exchanging::OPERATIONS].concat();
     for _ in 0..MAX_CALLS {
         if machine.bytes.is_empty() {
             break;

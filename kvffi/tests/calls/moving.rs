@@ -14,7 +14,8 @@ use super::machine::{Kind, Machine};
 /// What this file makes; what is here twice is made twice as often.
 pub const OPERATIONS: &[Operation] = &[
     loopback_new,
-    agent_new,
+    two_workers,
+    two_workers,
     agent_new,
     register,
     register,
@@ -70,6 +71,18 @@ fn loopback_new(m: &mut Machine<'_>) -> Result<()> {
     make!(m, Loopback, kvffi_loopback_new())
 }
 
+/// Two workers of one loopback that know each other: without them few sequences come to a transfer.
+fn two_workers(m: &mut Machine<'_>) -> Result<()> {
+    loopback_new(m)?;
+    for _ in 0..2 {
+        agent_new(m)?;
+        register(m)?;
+        export(m)?;
+    }
+    connect(m)?;
+    connect(m)
+}
+
 fn limits(m: &mut Machine<'_>) -> Result<*const kvffi_limits> {
     if m.bytes.arbitrary()? {
         return Ok(std::ptr::null());
@@ -113,7 +126,13 @@ fn agent_new(m: &mut Machine<'_>) -> Result<()> {
 }
 
 fn register(m: &mut Machine<'_>) -> Result<()> {
-    let (agent, spec) = (m.handle::<kvffi_agent>(Kind::Agent)?, spec(m)?);
+    let agent = m.handle::<kvffi_agent>(Kind::Agent)?;
+    register_with(m, agent)
+}
+
+/// Registers one of the two caches.
+pub(super) fn register_with(m: &mut Machine<'_>, agent: *mut kvffi_agent) -> Result<()> {
+    let spec = spec(m)?;
     let mut plan = std::ptr::null_mut();
     // SAFETY: handles that are alive, freed once.
     unsafe {
@@ -220,30 +239,38 @@ fn start(m: &mut Machine<'_>) -> Result<()> {
     make!(m, Transfer, kvffi_agent_start(agent, peer, op, array, len, options))
 }
 
-/// From the plan with the peer's own layout, so that it succeeds at times.
-fn start_answer(m: &mut Machine<'_>) -> Result<()> {
-    let (agent, peer) = (m.handle::<kvffi_agent>(Kind::Agent)?, m.handle::<kvffi_peer>(Kind::Peer)?);
+/// An answer of the plan with a peer's own layout, to be freed; empty if there is no peer.
+pub(super) fn answer_with(m: &mut Machine<'_>, peer: *const kvffi_peer, op: i32) -> Result<*mut kvffi_answer> {
     let (own, none) = (spec(m)?, std::ptr::null_mut());
-    let [mut layout, mut pair, mut answer] = [std::ptr::null_mut(); 3].map(|p: *mut kvffi_spec| p);
-    let request =
-        r#"{"op": "read", "local": [{"group": 0, "blocks": [0, 2]}], "remote": [{"group": 0, "blocks": [3, 1]}]}"#;
+    let (mut layout, mut pair, mut answer) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    let word = if op == KVFFI_OP_READ { "read" } else { "write" };
+    let request = format!(
+        r#"{{"op": "{word}", "local": [{{"group": 0, "blocks": [0, 2]}}], "remote": [{{"group": 0, "blocks": [3, 1]}}]}}"#
+    );
+    let struct_size = size_of::<kvffi_pair_options>();
+    let options = kvffi_pair_options { struct_size, op, flags: 0, max_gap: 0, min_run: 0 };
     // SAFETY: handles that are alive or NULL, which is an error; freed once.
     unsafe {
         kvffi_peer_get_layout(peer, &raw mut layout, none);
-        kvffi_pair_new(own, layout, std::ptr::null(), (&raw mut pair).cast(), none);
-        kvffi_answer_new((&raw mut answer).cast(), none);
-        kvffi_pair_answer_json(pair.cast(), request.as_ptr().cast(), request.len(), answer.cast(), none);
-    }
-    let given = if m.is_wrong()? { m.handle(Kind::Answer)? } else { answer.cast::<kvffi_answer>() };
-    let options = transfer_options(m)?;
-    let result = make!(m, Transfer, kvffi_agent_start_answer(agent, peer, given, options));
-    // SAFETY: as above.
-    unsafe {
-        kvffi_answer_free(answer.cast());
-        kvffi_pair_free(pair.cast());
+        kvffi_pair_new(own, layout, &raw const options, &raw mut pair, none);
+        kvffi_answer_new(&raw mut answer, none);
+        kvffi_pair_answer_json(pair, request.as_ptr().cast(), request.len(), answer, none);
+        kvffi_pair_free(pair);
         kvffi_spec_free(layout);
         kvffi_spec_free(own);
     }
+    Ok(answer)
+}
+
+/// From the plan with the peer's own layout, so that it succeeds at times.
+fn start_answer(m: &mut Machine<'_>) -> Result<()> {
+    let (agent, peer) = (m.handle::<kvffi_agent>(Kind::Agent)?, m.handle::<kvffi_peer>(Kind::Peer)?);
+    let answer = answer_with(m, peer, KVFFI_OP_READ)?;
+    let given = if m.is_wrong()? { m.handle(Kind::Answer)? } else { answer };
+    let options = transfer_options(m)?;
+    let result = make!(m, Transfer, kvffi_agent_start_answer(agent, peer, given, options));
+    // SAFETY: made above, freed once.
+    unsafe { kvffi_answer_free(answer) };
     result
 }
 

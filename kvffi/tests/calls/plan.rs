@@ -137,7 +137,7 @@ fn answer_new(m: &mut Machine<'_>) -> Result<()> {
 }
 
 /// Lists of blocks of one side.
-fn lists(m: &mut Machine<'_>) -> Result<(*const kvffi_block_list, usize)> {
+pub(super) fn lists(m: &mut Machine<'_>) -> Result<(*const kvffi_block_list, usize)> {
     let mut lists = Vec::new();
     for group in 0..m.bytes.int_in_range(0..=2u32)? {
         let first = m.bytes.int_in_range(0..=5u32)?;

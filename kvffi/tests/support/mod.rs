@@ -100,13 +100,18 @@ pub(crate) fn build_c_against(
 
 /// Runs a program under valgrind: any error and any leak fails it. Says so where there is no valgrind.
 pub(crate) fn under_valgrind(program: &Path) {
+    under_valgrind_with(program, &[]);
+}
+
+/// As [`under_valgrind`], for a program with arguments.
+pub(crate) fn under_valgrind_with(program: &Path, arguments: &[&str]) {
     if !has("valgrind") {
         println!("skipped: valgrind is not installed, leaks in {} were not looked for", program.display());
         return;
     }
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=all"]);
-    command.args(["--errors-for-leak-kinds=all", "--track-origins=yes"]).arg(program);
+    command.args(["--errors-for-leak-kinds=all", "--track-origins=yes"]).arg(program).args(arguments);
     run(&mut command);
 }
 

@@ -60,6 +60,11 @@ KVFFI_ERR_LEFT_UNSETTLED = (-31)
 KVFFI_ERR_FORKED = (-32)
 KVFFI_ERR_DEADLINE = (-33)
 KVFFI_ERR_CANCELLED = (-34)
+KVFFI_ERR_REQUEST_HELD = (-35)
+KVFFI_ERR_WRITE_REFUSED = (-36)
+KVFFI_ERR_PEER_NOT_READY = (-37)
+KVFFI_ERR_LEASE_ENDED = (-38)
+KVFFI_ERR_NOT_WRITTEN = (-39)
 KVFFI_VERSION_MAJOR = 0
 KVFFI_VERSION_MINOR = 1
 KVFFI_VERSION_PATCH = 0
@@ -139,6 +144,33 @@ KVFFI_MAX_NOTIFICATION_BYTES = 8192
 KVFFI_FOREVER = (1 << 64) - 1
 KVFFI_HISTOGRAM_POST = 0
 KVFFI_HISTOGRAM_TRANSFER = 1
+KVFFI_LOST_READERS_RELEASE = 0
+KVFFI_LOST_READERS_WAIT = 1
+KVFFI_WANTED_READY = 0
+KVFFI_WANTED_FETCH = 1
+KVFFI_WANTED_WAIT = 2
+KVFFI_WANTED_DRAINING = 3
+KVFFI_READERS_UNKNOWN = (1 << 64) - 1
+KVFFI_EVENT_OTHER = 0
+KVFFI_EVENT_FREED = 1
+KVFFI_EVENT_PUSH = 2
+KVFFI_EVENT_WRITE_FAILED = 3
+KVFFI_EVENT_PULLED = 4
+KVFFI_EVENT_PULL_FAILED = 5
+KVFFI_EVENT_RETURNED_PULL = 6
+KVFFI_EVENT_ARRIVED = 7
+KVFFI_EVENT_ARRIVAL_FAILED = 8
+KVFFI_EVENT_RETURNED_RESERVATION = 9
+KVFFI_EVENT_PEER_LOST = 10
+KVFFI_EVENT_PEER_REPLACED = 11
+KVFFI_EVENT_PEER_STALE = 12
+KVFFI_EVENT_PEER_RELEASED = 13
+KVFFI_EVENT_WITHDRAWN = 14
+KVFFI_EVENT_NOTIFICATION = 15
+KVFFI_WHY_ALL_READ = 1
+KVFFI_WHY_READERS_LOST = 2
+KVFFI_WHY_EXPIRED = 3
+KVFFI_WHY_ABORTED = 4
 
 
 class KeyValue(Struct):
@@ -935,6 +967,282 @@ class Bucket(Struct):
     )
 
 
+class ExchangeOptions(Growing):
+    """kvffi_exchange_options"""
+
+    struct_size: int
+    lease_ttl_ms: int
+    lease_max_lifetime_ms: int
+    lease_remember_ms: int
+    lost_readers: int
+    reserved: int
+    heartbeat_every_ms: int
+    max_registrations: int
+    max_registered_blocks: int
+    first_retry_ms: int
+    max_retry_ms: int
+    fetch_timeout_ms: int
+    peer_idle_ttl_ms: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("lease_ttl_ms", c_uint64),
+        ("lease_max_lifetime_ms", c_uint64),
+        ("lease_remember_ms", c_uint64),
+        ("lost_readers", c_int32),
+        ("reserved", c_uint32),
+        ("heartbeat_every_ms", c_uint64),
+        ("max_registrations", c_uint64),
+        ("max_registered_blocks", c_uint64),
+        ("first_retry_ms", c_uint64),
+        ("max_retry_ms", c_uint64),
+        ("fetch_timeout_ms", c_uint64),
+        ("peer_idle_ttl_ms", c_uint64),
+    )
+
+
+class PeerId(Struct):
+    """kvffi_peer_id"""
+
+    name: bytes | None
+    incarnation: int
+    _fields_ = (
+        ("name", c_char_p),
+        ("incarnation", c_uint64),
+    )
+
+
+class Wanted(Growing):
+    """kvffi_wanted"""
+
+    struct_size: int
+    what: int
+    reserved: int
+    incarnation: int
+    wait_ms: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("what", c_int32),
+        ("reserved", c_uint32),
+        ("incarnation", c_uint64),
+        ("wait_ms", c_uint64),
+    )
+
+
+class PushId(Struct):
+    """kvffi_push_id"""
+
+    peer: bytes | None
+    incarnation: int
+    reservation: int
+    _fields_ = (
+        ("peer", c_char_p),
+        ("incarnation", c_uint64),
+        ("reservation", c_uint64),
+    )
+
+
+class PullPart(Struct):
+    """kvffi_pull_part"""
+
+    peer: bytes | None
+    incarnation: int
+    request: bytes | None
+    lease: int
+    answer: Pointer
+    descriptors: Pointer
+    num_descriptors: int
+    padding_bytes: int
+    _fields_ = (
+        ("peer", c_char_p),
+        ("incarnation", c_uint64),
+        ("request", c_char_p),
+        ("lease", c_uint64),
+        ("answer", c_void_p),
+        ("descriptors", c_void_p),
+        ("num_descriptors", c_size_t),
+        ("padding_bytes", c_uint64),
+    )
+
+
+class PushSource(Struct):
+    """kvffi_push_source"""
+
+    peer: bytes | None
+    incarnation: int
+    lists: Pointer
+    num_lists: int
+    _fields_ = (
+        ("peer", c_char_p),
+        ("incarnation", c_uint64),
+        ("lists", c_void_p),
+        ("num_lists", c_size_t),
+    )
+
+
+class Event(Growing):
+    """kvffi_event"""
+
+    struct_size: int
+    kind: int
+    why: int
+    cookie: int
+    request: bytes | None
+    lease: int
+    pull: int
+    reservation: int
+    peer: bytes | None
+    incarnation: int
+    old_incarnation: int
+    part: int
+    status: int
+    message: bytes | None
+    lists: Pointer
+    num_lists: int
+    data: Pointer
+    data_len: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("kind", c_int32),
+        ("why", c_int32),
+        ("cookie", c_uint64),
+        ("request", c_char_p),
+        ("lease", c_uint64),
+        ("pull", c_uint64),
+        ("reservation", c_uint64),
+        ("peer", c_char_p),
+        ("incarnation", c_uint64),
+        ("old_incarnation", c_uint64),
+        ("part", c_uint32),
+        ("status", c_int32),
+        ("message", c_char_p),
+        ("lists", c_void_p),
+        ("num_lists", c_size_t),
+        ("data", c_void_p),
+        ("data_len", c_size_t),
+    )
+
+
+class ExchangeStats(Growing):
+    """kvffi_exchange_stats"""
+
+    struct_size: int
+    lease_held: int
+    lease_live: int
+    lease_all_read: int
+    lease_readers_lost: int
+    lease_expired: int
+    lease_aborted: int
+    lease_completions: int
+    lease_duplicate_completions: int
+    lease_late_completions: int
+    lease_premature_completions: int
+    lease_unknown_completions: int
+    lease_extensions: int
+    lease_stale_heartbeats: int
+    push_registered: int
+    push_waiting: int
+    push_writing: int
+    push_duplicates: int
+    push_refused: int
+    push_written: int
+    push_released: int
+    push_expired: int
+    pull_started: int
+    pull_live: int
+    pull_quarantined: int
+    pull_pulled: int
+    pull_lease_ended: int
+    pull_deadline: int
+    pull_transfer: int
+    pull_unreachable: int
+    pull_cancelled: int
+    pull_returned: int
+    pull_stray_confirmations: int
+    reservation_reserved: int
+    reservation_live: int
+    reservation_quarantined: int
+    reservation_arrived: int
+    reservation_failed: int
+    reservation_expired: int
+    reservation_returned: int
+    reservation_duplicates: int
+    reservation_unknown: int
+    peer_ready: int
+    peer_not_ready: int
+    peer_fetches: int
+    peer_failed_fetches: int
+    peer_lost: int
+    peer_replaced: int
+    peer_stale: int
+    peer_idle: int
+    message_sent: int
+    message_not_sent: int
+    message_received: int
+    message_malformed: int
+    message_unsupported: int
+    message_anonymous: int
+    refused_chunks: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("lease_held", c_uint64),
+        ("lease_live", c_uint64),
+        ("lease_all_read", c_uint64),
+        ("lease_readers_lost", c_uint64),
+        ("lease_expired", c_uint64),
+        ("lease_aborted", c_uint64),
+        ("lease_completions", c_uint64),
+        ("lease_duplicate_completions", c_uint64),
+        ("lease_late_completions", c_uint64),
+        ("lease_premature_completions", c_uint64),
+        ("lease_unknown_completions", c_uint64),
+        ("lease_extensions", c_uint64),
+        ("lease_stale_heartbeats", c_uint64),
+        ("push_registered", c_uint64),
+        ("push_waiting", c_uint64),
+        ("push_writing", c_uint64),
+        ("push_duplicates", c_uint64),
+        ("push_refused", c_uint64),
+        ("push_written", c_uint64),
+        ("push_released", c_uint64),
+        ("push_expired", c_uint64),
+        ("pull_started", c_uint64),
+        ("pull_live", c_uint64),
+        ("pull_quarantined", c_uint64),
+        ("pull_pulled", c_uint64),
+        ("pull_lease_ended", c_uint64),
+        ("pull_deadline", c_uint64),
+        ("pull_transfer", c_uint64),
+        ("pull_unreachable", c_uint64),
+        ("pull_cancelled", c_uint64),
+        ("pull_returned", c_uint64),
+        ("pull_stray_confirmations", c_uint64),
+        ("reservation_reserved", c_uint64),
+        ("reservation_live", c_uint64),
+        ("reservation_quarantined", c_uint64),
+        ("reservation_arrived", c_uint64),
+        ("reservation_failed", c_uint64),
+        ("reservation_expired", c_uint64),
+        ("reservation_returned", c_uint64),
+        ("reservation_duplicates", c_uint64),
+        ("reservation_unknown", c_uint64),
+        ("peer_ready", c_uint64),
+        ("peer_not_ready", c_uint64),
+        ("peer_fetches", c_uint64),
+        ("peer_failed_fetches", c_uint64),
+        ("peer_lost", c_uint64),
+        ("peer_replaced", c_uint64),
+        ("peer_stale", c_uint64),
+        ("peer_idle", c_uint64),
+        ("message_sent", c_uint64),
+        ("message_not_sent", c_uint64),
+        ("message_received", c_uint64),
+        ("message_malformed", c_uint64),
+        ("message_unsupported", c_uint64),
+        ("message_anonymous", c_uint64),
+        ("refused_chunks", c_uint64),
+    )
+
+
 # By the name that the header has.
 STRUCTS: dict[str, type[Struct]] = {
     "kvffi_key_value": KeyValue,
@@ -973,6 +1281,14 @@ STRUCTS: dict[str, type[Struct]] = {
     "kvffi_quarantined_range": QuarantinedRange,
     "kvffi_agent_stats": AgentStats,
     "kvffi_bucket": Bucket,
+    "kvffi_exchange_options": ExchangeOptions,
+    "kvffi_peer_id": PeerId,
+    "kvffi_wanted": Wanted,
+    "kvffi_push_id": PushId,
+    "kvffi_pull_part": PullPart,
+    "kvffi_push_source": PushSource,
+    "kvffi_event": Event,
+    "kvffi_exchange_stats": ExchangeStats,
 }
 
 
@@ -1092,6 +1408,38 @@ class Functions:
     kvffi_quarantine_free: Callable[[Pointer], None]
     kvffi_agent_get_stats: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_agent_get_histogram: Callable[[Pointer, int, Pointer, int, Pointer, Pointer], int]
+    kvffi_exchange_new: Callable[[Pointer, Pointer, Pointer, Pointer], int]
+    kvffi_exchange_free: Callable[[Pointer], None]
+    kvffi_exchange_want: Callable[[Pointer, bytes | None, Pointer, Pointer], int]
+    kvffi_exchange_connect: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_exchange_get_peer: Callable[[Pointer, Pointer, Pointer, Pointer], int]
+    kvffi_exchange_fetch_failed: Callable[[Pointer, bytes | None, Pointer], int]
+    kvffi_exchange_release_peer: Callable[[Pointer, bytes | None, Pointer], int]
+    kvffi_exchange_peer_is_gone: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_exchange_withdraw: Callable[[Pointer, Pointer], int]
+    kvffi_exchange_count_withdrawing: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_exchange_registered: Callable[[Pointer, Pointer], int]
+    kvffi_exchange_goodbye: Callable[[Pointer, Pointer], int]
+    kvffi_exchange_hold: Callable[[Pointer, bytes | None, int, int, int, Pointer, Pointer], int]
+    kvffi_exchange_set_readers: Callable[[Pointer, int, int, Pointer, Pointer], int]
+    kvffi_exchange_ready: Callable[[Pointer, int, int, Pointer, Pointer], int]
+    kvffi_pushes_get: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_pushes_free: Callable[[Pointer], None]
+    kvffi_exchange_abort: Callable[[Pointer, int, Pointer, Pointer], int]
+    kvffi_exchange_write: Callable[[Pointer, Pointer, int, Pointer, int, int, Pointer], int]
+    kvffi_exchange_write_answer: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_exchange_pull: Callable[[Pointer, int, Pointer, int, int, Pointer, Pointer], int]
+    kvffi_exchange_cancel_pull: Callable[[Pointer, int, Pointer, Pointer], int]
+    kvffi_exchange_keep: Callable[[Pointer, Pointer, int, Pointer], int]
+    kvffi_exchange_let_go: Callable[[Pointer, Pointer, int, Pointer], int]
+    kvffi_exchange_reserve: Callable[[Pointer, bytes | None, int, Pointer, int, int, Pointer, Pointer], int]
+    kvffi_exchange_cancel_reservation: Callable[[Pointer, int, Pointer, Pointer], int]
+    kvffi_exchange_poll: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_exchange_get_timeout: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_events_len: Callable[[Pointer], int]
+    kvffi_events_get: Callable[[Pointer, int, Pointer, Pointer], int]
+    kvffi_events_free: Callable[[Pointer], None]
+    kvffi_exchange_get_stats: Callable[[Pointer, Pointer, Pointer], int]
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Looks every function up; `AttributeError` names one that the library lacks."""
@@ -1217,4 +1565,36 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_quarantine_free", None, (c_void_p,)),
     ("kvffi_agent_get_stats", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_agent_get_histogram", c_int32, (c_void_p, c_int32, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_exchange_new", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_exchange_free", None, (c_void_p,)),
+    ("kvffi_exchange_want", c_int32, (c_void_p, c_char_p, c_void_p, c_void_p)),
+    ("kvffi_exchange_connect", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_exchange_get_peer", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_exchange_fetch_failed", c_int32, (c_void_p, c_char_p, c_void_p)),
+    ("kvffi_exchange_release_peer", c_int32, (c_void_p, c_char_p, c_void_p)),
+    ("kvffi_exchange_peer_is_gone", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_exchange_withdraw", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_exchange_count_withdrawing", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_exchange_registered", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_exchange_goodbye", c_int32, (c_void_p, c_void_p)),
+    ("kvffi_exchange_hold", c_int32, (c_void_p, c_char_p, c_uint64, c_uint64, c_uint32, c_void_p, c_void_p)),
+    ("kvffi_exchange_set_readers", c_int32, (c_void_p, c_uint64, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_exchange_ready", c_int32, (c_void_p, c_uint64, c_uint32, c_void_p, c_void_p)),
+    ("kvffi_pushes_get", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_pushes_free", None, (c_void_p,)),
+    ("kvffi_exchange_abort", c_int32, (c_void_p, c_uint64, c_void_p, c_void_p)),
+    ("kvffi_exchange_write", c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_size_t, c_uint64, c_void_p)),
+    ("kvffi_exchange_write_answer", c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
+    ("kvffi_exchange_pull", c_int32, (c_void_p, c_uint64, c_void_p, c_size_t, c_uint64, c_void_p, c_void_p)),
+    ("kvffi_exchange_cancel_pull", c_int32, (c_void_p, c_uint64, c_void_p, c_void_p)),
+    ("kvffi_exchange_keep", c_int32, (c_void_p, c_void_p, c_uint64, c_void_p)),
+    ("kvffi_exchange_let_go", c_int32, (c_void_p, c_void_p, c_uint64, c_void_p)),
+    ("kvffi_exchange_reserve", c_int32, (c_void_p, c_char_p, c_uint64, c_void_p, c_size_t, c_uint64, c_void_p, c_void_p)),
+    ("kvffi_exchange_cancel_reservation", c_int32, (c_void_p, c_uint64, c_void_p, c_void_p)),
+    ("kvffi_exchange_poll", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_exchange_get_timeout", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_events_len", c_size_t, (c_void_p,)),
+    ("kvffi_events_get", c_int32, (c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_events_free", None, (c_void_p,)),
+    ("kvffi_exchange_get_stats", c_int32, (c_void_p, c_void_p, c_void_p)),
 )

@@ -1,0 +1,286 @@
+//! The producer's side of an exchange: blocks under leases, writes to decode workers.
+
+use std::ffi::{CString, c_char};
+
+use kvnixl::Error;
+use kvnixl::lease::{LeaseId, PeerId, PushId, ReservationId};
+use kvplan::Descriptor;
+
+use crate::answer::{kvffi_answer, kvffi_descriptor};
+use crate::argument::{array, copy_out, name, out, out_handle};
+use crate::boundary::{ffi_body, ffi_value};
+use crate::error::kvffi_error;
+use crate::exchange::{ask, change, kvffi_exchange, peer_name, request_id};
+use crate::failure::Failure;
+use crate::handle::{self, Class, Kind};
+use crate::status::kvffi_status;
+use crate::transfer::descriptors;
+
+/// As a number of readers: not known yet, see kvffi_exchange_set_readers.
+pub const KVFFI_READERS_UNKNOWN: u64 = u64::MAX;
+
+/// A registration: whose, and which of theirs. Frozen: never grows.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct kvffi_push_id {
+    /// Name of the decode worker's agent; ends with a NUL. Where it comes from the library it is valid until the object
+    /// that it was taken from is freed.
+    pub peer: *const c_char,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// Its reservation.
+    pub reservation: u64,
+}
+
+/// Registrations that a part is to be written to. Immutable.
+///
+/// Freed with kvffi_pushes_free.
+#[derive(Debug)]
+pub struct kvffi_pushes {
+    _opaque: [u8; 0],
+}
+
+impl Class for kvffi_pushes {
+    type Inner = Vec<(CString, PushId)>;
+    const KIND: Kind = Kind::PUSHES;
+}
+
+/// # Safety
+///
+/// `push` is NULL or readable, its name NULL or a text that ends with a NUL.
+unsafe fn push_id(push: *const kvffi_push_id, argument: &str) -> Result<PushId, Failure> {
+    // SAFETY: by contract.
+    let [push] = (unsafe { array(push, 1, argument)? }) else { return Err(Failure::null(argument)) };
+    // SAFETY: by contract.
+    let reader = PeerId::new(unsafe { name(push.peer, &format!("{argument}->peer"))? }, push.incarnation);
+    Ok(PushId { reader, reservation: ReservationId(push.reservation) })
+}
+
+/// Holds a request's blocks under a lease until so many readers have completed. Give readers the request, the lease, and
+/// this agent's name and incarnation. Readers are told apart by the names of their agents.
+///
+/// request: the engine's name of the request, 1 to 256 bytes; ends with a NUL.
+/// cookie: the engine's number for the blocks; KVFFI_EVENT_FREED gives it back.
+/// readers: see kvffi_spec_count_readers; KVFFI_READERS_UNKNOWN until kvffi_exchange_set_readers, and then only expiry and
+/// kvffi_exchange_abort free the blocks.
+/// num_parts: parts that become ready one by one, see kvffi_exchange_ready; 0 for blocks that are complete.
+/// out_lease: the lease. Left alone if the call fails.
+///
+/// KVFFI_ERR_REQUEST_HELD while the same request has a lease. Threads: one at a time on one exchange, a second call gets
+/// KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_hold(
+    exchange: *mut kvffi_exchange,
+    request: *const c_char,
+    cookie: u64,
+    readers: u64,
+    num_parts: u32,
+    out_lease: *mut u64,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (out_lease, request) = unsafe { (out(out_lease, "out_lease")?, request_id(request, "request")?) };
+        let readers = (readers != KVFFI_READERS_UNKNOWN).then(|| usize::try_from(readers).unwrap_or(usize::MAX));
+        // SAFETY: the crate's contract.
+        let lease = unsafe {
+            change(exchange, |exchange, now| {
+                exchange.hold(request, cookie, readers, num_parts, now).map_err(|(error, _)| Failure::from(error))
+            })?
+        };
+        out_lease.set(lease.0);
+        Ok(())
+    })
+}
+
+/// Sets the number of readers of a lease whose number was not known, or corrects it. The lease may end by this.
+///
+/// out_is_held: 1 if the lease was in force, otherwise 0. Left alone if the call fails.
+///
+/// Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_set_readers(
+    exchange: *mut kvffi_exchange,
+    lease: u64,
+    readers: usize,
+    out_is_held: *mut i32,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let out_is_held = unsafe { out(out_is_held, "out_is_held")? };
+        // SAFETY: the crate's contract.
+        let held = unsafe { change(exchange, |exchange, now| Ok(exchange.set_readers(LeaseId(lease), readers, now)))? };
+        out_is_held.set(i32::from(held));
+        Ok(())
+    })
+}
+
+/// Says that a part of a request is computed, and hands out the registrations to write it to. Later ones come as
+/// KVFFI_EVENT_PUSH: write all parts that are ready then.
+///
+/// part: below the lease's num_parts.
+/// out_pushes: the registrations, to be freed with kvffi_pushes_free; NULL if there are none, if the lease has ended or
+/// has no such part, or if the call fails.
+///
+/// Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_ready(
+    exchange: *mut kvffi_exchange,
+    lease: u64,
+    part: u32,
+    out_pushes: *mut *mut kvffi_pushes,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let out_pushes = unsafe { out_handle(out_pushes, "out_pushes")? };
+        // SAFETY: the crate's contract.
+        let pushes = unsafe { change(exchange, |exchange, now| Ok(exchange.ready(LeaseId(lease), part, now)))? };
+        if !pushes.is_empty() {
+            let named = pushes.into_iter().map(|push| (peer_name(&push.reader), push)).collect();
+            out_pushes.set(handle::into_handle::<kvffi_pushes>(named));
+        }
+        Ok(())
+    })
+}
+
+/// Copies registrations into the caller's array.
+///
+/// array, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+/// out_len: number of registrations; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+///
+/// KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_pushes_get(
+    pushes: *const kvffi_pushes,
+    array: *mut kvffi_push_id,
+    capacity: usize,
+    out_len: *mut usize,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (out_len, list) = unsafe { (out(out_len, "out_len")?, handle::borrow(pushes, "pushes")?) };
+        let values = list.iter().map(|(peer, push)| kvffi_push_id {
+            peer: peer.as_ptr(),
+            incarnation: push.reader.incarnation,
+            reservation: push.reservation.0,
+        });
+        // SAFETY: the crate's contract.
+        unsafe { copy_out(values, array, capacity, &out_len, "array") }
+    })
+}
+
+/// Frees a list of registrations. NULL does nothing.
+///
+/// Threads: no other call may use this list, then or later.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_pushes_free(pushes: *mut kvffi_pushes) {
+    ffi_value!((), {
+        // SAFETY: the crate's contract.
+        unsafe { handle::free(pushes) }
+    })
+}
+
+/// Ends a lease at once, for example because its request was aborted. Its blocks come with the next poll.
+///
+/// out_is_held: 1 if the lease was in force, otherwise 0. Left alone if the call fails.
+///
+/// Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_abort(
+    exchange: *mut kvffi_exchange,
+    lease: u64,
+    out_is_held: *mut i32,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let out_is_held = unsafe { out(out_is_held, "out_is_held")? };
+        // SAFETY: the crate's contract.
+        let held = unsafe { change(exchange, |exchange, now| Ok(exchange.abort(LeaseId(lease), now)))? };
+        out_is_held.set(i32::from(held));
+        Ok(())
+    })
+}
+
+/// Writes; after an error that ends the registration there is something to tell.
+///
+/// # Safety
+///
+/// As for [`handle::borrow`].
+unsafe fn write(
+    exchange: *mut kvffi_exchange,
+    push: &PushId,
+    part: u32,
+    descriptors: &[Descriptor],
+    padding: u64,
+) -> Result<(), Failure> {
+    // SAFETY: by contract.
+    unsafe {
+        ask(exchange, |exchange, now| {
+            let written = exchange.write(push, part, descriptors, padding, now);
+            match &written {
+                Ok(()) | Err(Error::WouldBlock { .. } | Error::PeerNotReady { .. } | Error::WriteRefused { .. }) => {}
+                Err(_) => exchange.agent().raise_event(),
+            }
+            Ok(written?)
+        })
+    }
+}
+
+/// Writes a part of a request to a decode worker. When all parts have landed and the lease is still good, the decode
+/// worker is told.
+///
+/// push: the registration, as KVFFI_EVENT_PUSH and kvffi_exchange_ready name it.
+/// part: 0 for a request without parts.
+/// descriptors, num_descriptors: those of the plan (KVFFI_OP_WRITE) with that peer for the registration's lists, and for
+/// this part's layers.
+/// padding_bytes: how many of their bytes are padding, for statistics.
+///
+/// KVFFI_ERR_WRITE_REFUSED if the registration has ended or is not known, or the part is not ready or was written before.
+/// KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_PEER_NOT_READY. After any other error the
+/// registration has ended, and the decode worker is told. Threads: one at a time on one exchange, a second call gets
+/// KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_write(
+    exchange: *mut kvffi_exchange,
+    push: *const kvffi_push_id,
+    part: u32,
+    descriptors: *const kvffi_descriptor,
+    num_descriptors: usize,
+    padding_bytes: u64,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (push, given) = unsafe { (push_id(push, "push")?, array(descriptors, num_descriptors, "descriptors")?) };
+        // SAFETY: the crate's contract.
+        unsafe { write(exchange, &push, part, &self::descriptors(given), padding_bytes) }
+    })
+}
+
+/// Writes a part of a request to a decode worker, as kvffi_exchange_write does, from an answer.
+///
+/// answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
+///
+/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none. Errors as for kvffi_exchange_write. Threads: one at a time on one
+/// exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_write_answer(
+    exchange: *mut kvffi_exchange,
+    push: *const kvffi_push_id,
+    part: u32,
+    answer: *const kvffi_answer,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (push, answer) = unsafe { (push_id(push, "push")?, handle::borrow(answer, "answer")?) };
+        let answer = handle::lock(answer, "answer")?;
+        answer.check_full()?;
+        // SAFETY: the crate's contract.
+        unsafe { write(exchange, &push, part, answer.descriptors.as_slice(), answer.descriptors.padding_bytes()) }
+    })
+}
