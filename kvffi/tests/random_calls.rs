@@ -13,6 +13,9 @@ use calls::Outcomes;
 /// Sequences of calls; a few seconds.
 const SEQUENCES: u64 = 1500;
 
+/// Calls that are refused on a loopback.
+const ONLY_ON_NIXL: [&str; 1] = ["kvffi_agent_connect_foreign"];
+
 /// Bytes that look random and are the same every time (xorshift).
 fn bytes(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -40,7 +43,7 @@ fn random_calls_keep_every_promise_and_reach_every_function() {
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("symbols.txt")).expect("symbols.txt");
     for name in listed.lines().filter(|line| line.starts_with("kvffi_")) {
         let [succeeded, _] = outcomes.0.get(name).unwrap_or_else(|| panic!("{name} is never called"));
-        assert!(*succeeded > 0, "{name} never succeeds");
+        assert!(*succeeded > 0 || ONLY_ON_NIXL.contains(&name), "{name} never succeeds");
     }
     // Calls that have arguments that can be wrong.
     let failed = outcomes.0.values().filter(|[_, failed]| *failed > 0).count();

@@ -27,6 +27,7 @@ pub const OPERATIONS: &[Operation] = &[
     connect,
     peer_look,
     reach,
+    foreign,
     notify,
     take_notifications,
     start,
@@ -185,6 +186,24 @@ fn reach(m: &mut Machine<'_>) -> Result<()> {
         0 => call!(m, kvffi_agent_disconnect(agent, peer)).map(drop),
         _ => call!(m, kvffi_agent_reconnect(agent, peer)).map(drop),
     }
+}
+
+/// Agents on a loopback have names that no foreign peer may have: connecting them is refused, whatever else is right.
+fn foreign(m: &mut Machine<'_>) -> Result<()> {
+    let (agent, other) = (m.handle::<kvffi_agent>(Kind::Agent)?, m.handle::<kvffi_agent>(Kind::Agent)?);
+    make!(m, Text, kvffi_agent_get_nixl_name(other))?;
+    make!(m, Bytes, kvffi_agent_get_nixl_metadata(other))?;
+    let (metadata, metadata_len) = m.array(b"prefill")?;
+    let peer = kvffi_foreign_peer {
+        struct_size: 0,
+        name: m.text_of(&[c"prefill"])?,
+        metadata,
+        metadata_len,
+        layout: m.handle::<kvffi_spec>(Kind::Spec)?,
+        generation: m.number(&[0, 1])?,
+    };
+    let peer = m.sized(peer)?;
+    make!(m, Peer, kvffi_agent_connect_foreign(agent, peer))
 }
 
 fn notify(m: &mut Machine<'_>) -> Result<()> {

@@ -9,6 +9,7 @@ use kvplan::{LocalPlan, Side};
 use kvspec::ValidSpec;
 
 use super::{Agent, Introduced};
+use crate::blob::MAX_BLOB_BYTES;
 use crate::error::{Error, Result};
 use crate::memory::RangeTable;
 use crate::notify;
@@ -34,12 +35,15 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// [`Error::AgentName`]; [`Error::FingerprintMismatch`]; [`Error::StaleBlob`]; [`Error::NotRegistered`];
+    /// [`Error::AgentName`]; [`Error::BlobTooLong`] for the metadata; [`Error::FingerprintMismatch`]; [`Error::StaleBlob`]; [`Error::NotRegistered`];
     /// [`Error::OverlappingRanges`] and the other range errors for a layout that cannot be memory; [`Error::Nixl`] and
     /// [`Error::PeerNameMismatch`] for metadata that cannot be used. Then nothing has changed.
     pub fn connect_foreign(&self, peer: ForeignPeer<'_>) -> Result<Peer> {
         let ForeignPeer { name, metadata, layout, generation } = peer;
         notify::check_name(name)?;
+        if metadata.len() > MAX_BLOB_BYTES {
+            return Err(Error::BlobTooLong { len: metadata.len(), max: MAX_BLOB_BYTES });
+        }
         let fingerprint = self.registered(&self.memory())?.0.fingerprint.clone();
         if layout.fingerprint != fingerprint {
             let (local, remote) = (Box::new(fingerprint), Box::new(layout.fingerprint.clone()));
