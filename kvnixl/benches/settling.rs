@@ -5,17 +5,18 @@
 //! death. Every destination byte is 0xee, every source byte 0x11; after the event the source becomes 0x77, so that
 //! late reads of it show too. `cargo bench -p kvnixl --bench settling [part of a case's name]`.
 
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kvnixl::Library;
-use nixl_sys::{
-    Agent, AgentConfig, MemType, MemoryRegion, NixlDescriptor, NixlError, OptArgs, Params, RegistrationHandle,
-    ThreadSync, XferDescList, XferOp, XferRequest, XferStatus,
-};
+use common::Via;
+use common::bare::Bare;
+use nixl_sys::{NixlError, XferOp, XferRequest, XferStatus};
 
 const ROLE: &str = "KVNIXL_SETTLING_PEER";
 /// Set for the process that runs one case: what one does to its connections must not meet the next.
@@ -122,7 +123,7 @@ fn case(name: &str, tcp: bool, event: Event, op: XferOp) {
     destination.fill(0xee);
     let mut peer = Peer::spawn(tcp, &theirs);
     let node = Node::new("initiator", tcp, &ours);
-    let remote = node.agent.load_remote_md(&peer.metadata).unwrap();
+    let remote = node.bare.agent.load_remote_md(&peer.metadata).unwrap();
     // Connects the two; rewrites one byte with what it has.
     let warm = node.request(op, &remote, peer.base, len, 1).unwrap();
     if read {
@@ -130,7 +131,7 @@ fn case(name: &str, tcp: bool, event: Event, op: XferOp) {
     } else {
         ours.fill_at(0, 1, 0xee)
     }
-    assert_eq!(node.finish(&warm, &node.post(&warm)), "success", "{name}: warm-up");
+    assert_eq!(node.finish(&warm, &node.bare.post(&warm)), "success", "{name}: warm-up");
     source.fill_at(0, 1, 0x11);
     drop(warm);
 
@@ -161,7 +162,7 @@ fn case(name: &str, tcp: bool, event: Event, op: XferOp) {
                 peer.signal(libc::SIGKILL);
             });
         }
-        node.post(request.as_ref().unwrap())
+        node.bare.post(request.as_ref().unwrap())
     });
     let mut answer = format!("post {}", shown(&posted));
     let in_progress = matches!(posted, Ok(true));
@@ -170,7 +171,7 @@ fn case(name: &str, tcp: bool, event: Event, op: XferOp) {
         Event::CutStopped => cut(),
         Event::ReleaseMid | Event::InvalidateMid | Event::CutMid if in_progress => {
             while !destination.any_landed() {
-                let _ = node.agent.get_xfer_status(request.as_ref().unwrap());
+                let _ = node.bare.agent.get_xfer_status(request.as_ref().unwrap());
             }
         }
         _ => {}
@@ -187,7 +188,7 @@ fn case(name: &str, tcp: bool, event: Event, op: XferOp) {
             request = None;
         }
         Event::InvalidateMid | Event::InvalidateStopped | Event::InvalidateReleaseStopped => {
-            answer += &format!(", invalidate {:?}", node.agent.invalidate_remote_md(&remote));
+            answer += &format!(", invalidate {:?}", node.bare.agent.invalidate_remote_md(&remote));
             if event == Event::InvalidateReleaseStopped {
                 request = None;
             }
@@ -204,7 +205,7 @@ fn case(name: &str, tcp: bool, event: Event, op: XferOp) {
     let mut second = String::new();
     while end.elapsed() < WATCH {
         if let Some(request) = &request {
-            second = shown_status(node.agent.get_xfer_status(request));
+            second = shown_status(node.bare.agent.get_xfer_status(request));
         }
         std::thread::sleep(Duration::from_millis(5));
         let now = destination.landed();
@@ -323,49 +324,16 @@ impl Drop for Memory {
     }
 }
 
-#[derive(Debug)]
-struct Region(usize, usize);
-
-impl MemoryRegion for Region {
-    unsafe fn as_ptr(&self) -> *const u8 {
-        std::ptr::with_exposed_provenance(self.0)
-    }
-
-    fn size(&self) -> usize {
-        self.1
-    }
-}
-
-impl NixlDescriptor for Region {
-    fn mem_type(&self) -> MemType {
-        MemType::Dram
-    }
-
-    fn device_id(&self) -> u64 {
-        0
-    }
-}
-
 struct Node {
     base: usize,
-    // Before the agent.
-    _registration: RegistrationHandle,
-    options: OptArgs,
-    agent: Agent,
+    bare: Bare,
 }
 
 impl Node {
     fn new(name: &str, tcp: bool, memory: &Memory) -> Self {
-        Library::load(None).unwrap();
-        let config = AgentConfig { thread_sync: ThreadSync::Strict, pthr_delay_us: 1000, ..AgentConfig::default() };
-        let agent = Agent::new_configured(name, &config).unwrap();
-        let params = Params::from(tcp.then_some(("engine_config", "TLS=tcp"))).unwrap();
-        let backend = agent.create_backend("UCX", &params).unwrap();
-        let mut options = OptArgs::new().unwrap();
-        options.add_backend(&backend).unwrap();
         let base = memory.base.expose_provenance();
-        let _registration = agent.register_memory(&Region(base, memory.len), Some(&options)).unwrap();
-        Self { base, _registration, options, agent }
+        let via = if tcp { Via::Tcp } else { Via::Default };
+        Self { base, bare: Bare::new(name, via, base, memory.len) }
     }
 
     fn request(
@@ -376,16 +344,8 @@ impl Node {
         len: usize,
         piece: usize,
     ) -> Result<XferRequest, NixlError> {
-        let (mut local, mut theirs) = (XferDescList::new(MemType::Dram)?, XferDescList::new(MemType::Dram)?);
-        for at in (0..if piece == 1 { 1 } else { len }).step_by(piece) {
-            local.add_desc(self.base + at, piece, 0);
-            theirs.add_desc(remote + at, piece, 0);
-        }
-        self.agent.create_xfer_req(op, &local, &theirs, peer, Some(&self.options))
-    }
-
-    fn post(&self, request: &XferRequest) -> Result<bool, NixlError> {
-        self.agent.post_xfer_req(request, None)
+        let pieces = (0..if piece == 1 { 1 } else { len }).step_by(piece);
+        self.bare.request(op, peer, pieces.map(|at| (self.base + at, remote + at, piece)))
     }
 
     /// Polls until something else than "in progress" is said.
@@ -397,7 +357,7 @@ impl Node {
             Ok(true) => {}
         }
         loop {
-            match self.agent.get_xfer_status(request) {
+            match self.bare.agent.get_xfer_status(request) {
                 Ok(XferStatus::InProgress) if start.elapsed() < PATIENCE / 4 => std::thread::yield_now(),
                 status => return shown_status(status),
             }
@@ -465,7 +425,7 @@ fn serve(role: &str) {
     let file = unsafe { File::from_raw_fd(i32::try_from(fd).unwrap()) };
     let memory = Memory::map(file, len);
     let node = Node::new("target", tcp == 1, &memory);
-    let hex: String = node.agent.get_local_md().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = node.bare.agent.get_local_md().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
     println!("{} {hex}", node.base);
     for line in std::io::stdin().lines() {
         if let Some(at) = line.unwrap().strip_prefix("unmap ") {

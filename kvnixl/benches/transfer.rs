@@ -9,15 +9,13 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use common::bare::Bare;
 use common::process::{self, PeerProcess};
 use common::{Memory, PATIENCE, Via, Worker, descriptor};
 use kvnixl::{Agent, Limits, NixlOptions, Peer, TransferOptions};
 use kvplan::{BlockList, Descriptor, Descriptors, Op, PairOptions, PairPlan, Request};
 use kvspec::{BlockId, GroupId};
-use nixl_sys::{
-    AgentConfig, MemType, MemoryRegion, NixlDescriptor, OptArgs, Params, RegistrationHandle, ThreadSync, XferDescList,
-    XferOp, XferStatus,
-};
+use nixl_sys::XferOp;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -61,35 +59,10 @@ fn rows(num: u64, len: u64) -> Vec<Descriptor> {
 
 /// Raw NIXL in this process, over memory of its own.
 struct Raw {
+    bare: Bare,
     memory: Memory,
-    _registration: RegistrationHandle,
-    options: OptArgs,
-    agent: nixl_sys::Agent,
     peer: String,
     remote: u64,
-}
-
-#[derive(Debug)]
-struct Region(usize, usize);
-
-impl MemoryRegion for Region {
-    unsafe fn as_ptr(&self) -> *const u8 {
-        std::ptr::with_exposed_provenance(self.0)
-    }
-
-    fn size(&self) -> usize {
-        self.1
-    }
-}
-
-impl NixlDescriptor for Region {
-    fn mem_type(&self) -> MemType {
-        MemType::Dram
-    }
-
-    fn device_id(&self) -> u64 {
-        0
-    }
 }
 
 /// Bytes of one raw transfer and what they cost.
@@ -99,38 +72,28 @@ struct RawCost {
     total: f64,
 }
 
+fn address(value: u64) -> usize {
+    usize::try_from(value).unwrap()
+}
+
 impl Raw {
     fn new(peer: &Peer, blob: &[u8], len: usize) -> Self {
         let memory = Memory::new(len, 3);
-        let config = AgentConfig { thread_sync: ThreadSync::Strict, pthr_delay_us: 1000, ..AgentConfig::default() };
-        let agent = nixl_sys::Agent::new_configured("raw", &config).unwrap();
-        let backend = agent.create_backend("UCX", &Params::from(None::<(&str, &str)>).unwrap()).unwrap();
-        let mut options = OptArgs::new().unwrap();
-        options.add_backend(&backend).unwrap();
-        let base = usize::try_from(memory.base()).unwrap();
-        let _registration = agent.register_memory(&Region(base, len), Some(&options)).unwrap();
-        let peer_name = agent.load_remote_md(process::nixl_metadata(blob)).unwrap();
-        let remote = peer.layout().storages[0].base;
-        Self { memory, _registration, options, agent, peer: peer_name, remote }
+        let bare = Bare::new("raw", Via::Default, address(memory.base()), len);
+        let name = bare.agent.load_remote_md(process::nixl_metadata(blob)).unwrap();
+        Self { bare, memory, peer: name, remote: peer.layout().storages[0].base }
     }
 
     fn run(&self, op: Op, descriptors: &[Descriptor]) -> RawCost {
         let start = Instant::now();
-        let address = |value: u64| usize::try_from(value).unwrap();
-        let (mut local, mut remote) =
-            (XferDescList::new(MemType::Dram).unwrap(), XferDescList::new(MemType::Dram).unwrap());
-        for d in descriptors {
-            local.add_desc(address(self.memory.base() + d.local_offset), address(d.len), 0);
-            remote.add_desc(address(self.remote + d.remote_offset), address(d.len), 0);
-        }
+        let (here, there) = (self.memory.base(), self.remote);
+        let piece = |d: &Descriptor| (address(here + d.local_offset), address(there + d.remote_offset), address(d.len));
         let op = if op == Op::Read { XferOp::Read } else { XferOp::Write };
-        let request = self.agent.create_xfer_req(op, &local, &remote, &self.peer, Some(&self.options)).unwrap();
+        let request = self.bare.request(op, &self.peer, descriptors.iter().map(piece)).unwrap();
         let create = start.elapsed().as_secs_f64();
-        let (post, in_progress) = seconds(|| self.agent.post_xfer_req(&request, None).unwrap());
+        let (post, in_progress) = seconds(|| self.bare.post(&request).unwrap());
         if in_progress {
-            while !matches!(self.agent.get_xfer_status(&request).unwrap(), XferStatus::Success) {
-                std::thread::yield_now();
-            }
+            self.bare.wait(&request);
         }
         RawCost { create, post, total: start.elapsed().as_secs_f64() }
     }

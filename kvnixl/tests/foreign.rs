@@ -2,88 +2,28 @@
 
 mod common;
 
-use std::time::Instant;
-
+use common::bare::Bare;
 use common::{Memory, PATIENCE, Via, Worker, descriptor, pattern};
 use kvnixl::{Error, ForeignPeer, LoopbackNetwork, TransferOptions};
 use kvplan::Op;
-use nixl_sys::{
-    AgentConfig, MemType, MemoryRegion, NixlDescriptor, OptArgs, Params, RegistrationHandle, ThreadSync, XferDescList,
-    XferOp, XferStatus,
-};
+use nixl_sys::XferOp;
 
 const LEN: usize = 1 << 20;
-
-/// An agent that only knows NIXL.
-struct Bare {
-    memory: Memory,
-    _registration: RegistrationHandle,
-    options: OptArgs,
-    agent: nixl_sys::Agent,
-}
-
-#[derive(Debug)]
-struct Region(usize, usize);
-
-impl MemoryRegion for Region {
-    unsafe fn as_ptr(&self) -> *const u8 {
-        std::ptr::with_exposed_provenance(self.0)
-    }
-
-    fn size(&self) -> usize {
-        self.1
-    }
-}
-
-impl NixlDescriptor for Region {
-    fn mem_type(&self) -> MemType {
-        MemType::Dram
-    }
-
-    fn device_id(&self) -> u64 {
-        0
-    }
-}
 
 fn address(value: u64) -> usize {
     usize::try_from(value).unwrap()
 }
 
-impl Bare {
-    /// After an agent of this library: that one finds NIXL.
-    fn new(name: &str) -> Self {
-        let memory = Memory::new(LEN, 1);
-        let config = AgentConfig { thread_sync: ThreadSync::Strict, pthr_delay_us: 1000, ..AgentConfig::default() };
-        let agent = nixl_sys::Agent::new_configured(name, &config).unwrap();
-        let backend = agent.create_backend("UCX", &Params::from(None::<(&str, &str)>).unwrap()).unwrap();
-        let mut options = OptArgs::new().unwrap();
-        options.add_backend(&backend).unwrap();
-        let _registration = agent.register_memory(&Region(address(memory.base()), LEN), Some(&options)).unwrap();
-        Self { memory, _registration, options, agent }
-    }
-
-    /// Writes bytes of its memory into a peer's.
-    fn write(&self, peer: &str, from: u64, to: u64, len: usize) {
-        let (mut local, mut remote) =
-            (XferDescList::new(MemType::Dram).unwrap(), XferDescList::new(MemType::Dram).unwrap());
-        local.add_desc(address(from), len, 0);
-        remote.add_desc(address(to), len, 0);
-        let request = self.agent.create_xfer_req(XferOp::Write, &local, &remote, peer, Some(&self.options)).unwrap();
-        let start = Instant::now();
-        if self.agent.post_xfer_req(&request, None).unwrap() {
-            while !matches!(self.agent.get_xfer_status(&request).unwrap(), XferStatus::Success) {
-                assert!(start.elapsed() < PATIENCE);
-                std::thread::yield_now();
-            }
-        }
-    }
+fn bare(name: &str) -> (Bare, Memory) {
+    let memory = Memory::new(LEN, 1);
+    (Bare::new(name, Via::Default, address(memory.base()), LEN), memory)
 }
 
 #[test]
 fn a_bare_nixl_agent_is_read_and_written_and_writes() {
     let ours = Worker::nixl("decode", Via::Default, LEN, 2);
-    let bare = Bare::new("bare");
-    let (metadata, layout) = (bare.agent.get_local_md().unwrap(), common::plan(bare.memory.base(), LEN));
+    let (bare, memory) = bare("bare");
+    let (metadata, layout) = (bare.agent.get_local_md().unwrap(), common::plan(memory.base(), LEN));
     let foreign = ForeignPeer { name: "bare", metadata: &metadata, layout: layout.spec(), generation: 1 };
     let peer = ours.agent.connect_foreign(foreign).unwrap();
     assert_eq!((peer.name(), peer.incarnation()), ("bare", 0));
@@ -94,11 +34,15 @@ fn a_bare_nixl_agent_is_read_and_written_and_writes() {
     ours.assert_holds(4096, 1000, 1, 8192);
     ours.assert_holds(0, 4096, 2, 0);
     wait(Op::Write, descriptor(0, 100, 50));
-    assert_eq!(bare.memory.read(100, 50), pattern(2, 0, 50));
+    assert_eq!(memory.read(100, 50), pattern(2, 0, 50));
 
     let named = bare.agent.load_remote_md(&ours.agent.nixl_metadata().unwrap()).unwrap();
     assert_eq!(named, ours.agent.nixl_name());
-    bare.write(&named, bare.memory.base(), ours.memory.base() + 9000, 64);
+    let piece = (address(memory.base()), address(ours.memory.base()) + 9000, 64);
+    let request = bare.request(XferOp::Write, &named, [piece]).unwrap();
+    if bare.post(&request).unwrap() {
+        bare.wait(&request);
+    }
     ours.assert_holds(9000, 64, 1, 0);
 
     // The same again is the same; what is older is refused.
@@ -108,7 +52,7 @@ fn a_bare_nixl_agent_is_read_and_written_and_writes() {
     assert!(matches!(stale, Error::StaleBlob { stale: 0, current: 1, .. }), "{stale}");
 
     // The layout claims more than NIXL was given: NIXL says so, before a byte moves.
-    let beyond = common::plan(bare.memory.base(), 2 * LEN);
+    let beyond = common::plan(memory.base(), 2 * LEN);
     let foreign = ForeignPeer { layout: beyond.spec(), generation: 2, ..foreign };
     let peer = ours.agent.connect_foreign(foreign).unwrap();
     let outside = descriptor(0, LEN as u64 + 512, 100);
@@ -121,8 +65,8 @@ fn a_bare_nixl_agent_is_read_and_written_and_writes() {
 #[test]
 fn metadata_in_another_name_and_garbage_connect_nobody() {
     let ours = Worker::nixl("decode", Via::Default, LEN, 2);
-    let bare = Bare::new("bare-2");
-    let (metadata, layout) = (bare.agent.get_local_md().unwrap(), common::plan(bare.memory.base(), LEN));
+    let (bare, memory) = bare("bare-2");
+    let (metadata, layout) = (bare.agent.get_local_md().unwrap(), common::plan(memory.base(), LEN));
     let foreign = ForeignPeer { name: "other", metadata: &metadata, layout: layout.spec(), generation: 1 };
     let error = ours.agent.connect_foreign(foreign).unwrap_err();
     assert!(
