@@ -86,3 +86,8 @@ def test_a_number_that_does_not_fit_a_parameter_is_refused(value: int) -> None:
 def test_a_number_that_does_not_fit_a_field_is_refused(value: int) -> None:
     with pytest.raises(OverflowError, match=f"base is {value}"):
         _declarations.Storage(base=value)
+
+
+def test_a_field_that_a_struct_lacks_is_refused() -> None:
+    with pytest.raises(TypeError, match="Storage has no field address"):
+        _declarations.Storage(address=1)

@@ -25,6 +25,14 @@ EXPECTED = {
     ],
     "03_transfer": ["221184 bytes in 2 descriptors from prefill-0", "0 bytes wrong of 737280"],
     "04_asyncio": ["10 requests, 0 bytes wrong"],
+    "05_leases": [
+        "decode: pulled: blocks [1]",
+        "prefill: freed: blocks [1] all_read",
+        "first bytes of decode's blocks: [0, 7, 0, 0]",
+        "prefill: freed: blocks [2] expired",
+        "decode: pull_failed: KVFFI_ERR_LEASE_ENDED",
+        "decode: returned_pull: blocks [2]",
+    ],
 }
 
 

@@ -8,6 +8,7 @@ A Python face of kvffi.h, the C ABI: it adds no logic. Words and rules are those
     an answer  `Pair.answer` for lists of blocks, then `Answer.descriptors`, a numpy array
     an agent   `Agent` registers memory, connects peers by their blobs, starts transfers and sends notifications
     a transfer `Transfer.poll`, `Transfer.wait`
+    a request  `Exchange` holds its blocks under a lease, pulls it or has it written, and says when blocks may be used
 
 Objects free what they hold when they are closed, at the end of a `with` block, or when nothing refers to them. What
 fails raises an `Error` with a status, a text and findings. Every call releases the GIL. numpy is needed only for what
@@ -19,6 +20,7 @@ from ._declarations import (
     AnswerTotals,
     Bucket,
     Descriptor,
+    ExchangeStats,
     MemoryRange,
     QuarantinedRange,
     Region,
@@ -58,14 +60,17 @@ from .errors import (
     Forked,
     InUse,
     JsonError,
+    LeaseEnded,
     LeftUnsettled,
     LibraryError,
     OrderError,
     OutOfRange,
     PairError,
     PeerGone,
+    PeerNotReady,
     ProofError,
     RequestError,
+    RequestHeld,
     RowError,
     ShutDown,
     SpecError,
@@ -74,12 +79,15 @@ from .errors import (
     TransferUnsettled,
     TransportError,
     WouldBlock,
+    WriteRefused,
 )
+from .event import Event, EventKind, Why
+from .exchange import Exchange, ExchangeOptions, PullPart, PushId, PushSource, Wanted
 from .local_plan import LocalPlan, Member
 from .loopback import Loopback
 from .page import Page
 from .pair import GAP_ANY, Pair
-from .peer import Peer, PeerInfo
+from .peer import Peer, PeerId, PeerInfo
 from .quarantine import Quarantined
 from .request import HOLE, BlockList, Request
 from .spec import Spec, check
@@ -108,6 +116,11 @@ __all__ = [
     "DeviceError",
     "Element",
     "Error",
+    "Event",
+    "EventKind",
+    "Exchange",
+    "ExchangeOptions",
+    "ExchangeStats",
     "Fault",
     "Forked",
     "Group",
@@ -116,6 +129,7 @@ __all__ = [
     "JsonError",
     "Kind",
     "Layout",
+    "LeaseEnded",
     "LeftUnsettled",
     "LibraryError",
     "Limits",
@@ -137,14 +151,20 @@ __all__ = [
     "Part",
     "Peer",
     "PeerGone",
+    "PeerId",
     "PeerInfo",
+    "PeerNotReady",
     "Pool",
     "ProofError",
+    "PullPart",
+    "PushId",
+    "PushSource",
     "Quarantined",
     "QuarantinedRange",
     "Region",
     "Request",
     "RequestError",
+    "RequestHeld",
     "Role",
     "RowError",
     "Rows",
@@ -166,8 +186,11 @@ __all__ = [
     "TransferUnsettled",
     "TransportError",
     "Usage",
+    "Wanted",
+    "Why",
     "Worker",
     "WouldBlock",
+    "WriteRefused",
     "ZeroRange",
     "check",
     "library_path",

@@ -17,6 +17,8 @@ class Struct(ctypes.Structure):
         """Sets fields by name; `OverflowError` for a number that does not fit."""
         super().__init__()
         for name, value in fields.items():
+            if not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} has no field {name}")
             if hasattr(value, "__index__"):
                 value = operator.index(value)
             setattr(self, name, value)

@@ -31,6 +31,7 @@ Conv = Literal["channels_first", "rows_first"]
 Fault = Literal["stall", "break", "lose_notifications"]
 Locality = Literal["unknown", "same_host", "same_host_apart", "other_host"]
 Barrier = Literal["user", "pid_namespace", "ipc_namespace", "uts_namespace"]
+LostReaders = Literal["release", "wait"]
 Histogram = Literal["post", "transfer"]
 Layout = Literal["lbhnc", "lbnhc", "lhbnc", "blhnc", "blnhc", "bhlnc"]
 

@@ -120,6 +120,22 @@ class LeftUnsettled(Error):
     """An agent ended with transfers that have not settled: their memory stays mapped, unused, for ever."""
 
 
+class RequestHeld(Error):
+    """The request's blocks are held under a lease already."""
+
+
+class WriteRefused(Error):
+    """A part of a request cannot be written now, or never; the message says why."""
+
+
+class PeerNotReady(Error):
+    """No transfer may start with a peer; `Exchange.want` says what to do."""
+
+
+class LeaseEnded(Error):
+    """A lease was not good when the last byte had been read: the bytes must not be used."""
+
+
 class Forked(Error):
     """The object was made before a fork, by the parent process."""
 
@@ -152,4 +168,8 @@ CLASSES: dict[int, type[Error]] = {
     c.KVFFI_ERR_TRANSFER_UNSETTLED: TransferUnsettled,
     c.KVFFI_ERR_LEFT_UNSETTLED: LeftUnsettled,
     c.KVFFI_ERR_FORKED: Forked,
+    c.KVFFI_ERR_REQUEST_HELD: RequestHeld,
+    c.KVFFI_ERR_WRITE_REFUSED: WriteRefused,
+    c.KVFFI_ERR_PEER_NOT_READY: PeerNotReady,
+    c.KVFFI_ERR_LEASE_ENDED: LeaseEnded,
 }

@@ -1,0 +1,397 @@
+"""Leases, pulls, pushes and peers of one agent."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
+
+from . import _declarations as c
+from ._checked import text
+from ._handle import Handle, Owner, call, make, structs
+from ._library import functions
+from ._names import LostReaders, number, word
+from ._time import end_of, milliseconds
+from .agent import Agent, _descriptors
+from .answer import Answer
+from .event import BLOCKS_COME_BACK, Event, read
+from .peer import Peer, PeerId
+from .request import Lists, block_lists
+
+if TYPE_CHECKING:
+    from .agent import Descriptors
+
+    What = Union[Answer, Descriptors]
+
+# A peer, as `Exchange.connect` gives it, or its name and incarnation, as events have them.
+AnyPeer = Union[Peer, PeerId]
+
+
+@dataclass(frozen=True)
+class ExchangeOptions:
+    """How an exchange behaves: seconds and numbers; 0 is the default of each, as kvffi.h says.
+
+    `lost_readers`: what becomes of the share of a reader that is gone: "release" counts it as done, "wait" waits for
+    another process of that name until the lease expires.
+    """
+
+    lease_ttl: float = 0
+    lease_max_lifetime: float = 0
+    lease_remember: float = 0
+    lost_readers: LostReaders = "release"
+    heartbeat_every: float = 0
+    max_registrations: int = 0
+    max_registered_blocks: int = 0
+    first_retry: float = 0
+    max_retry: float = 0
+    fetch_timeout: float = 0
+    peer_idle_ttl: float = 0
+
+    def _struct(self) -> c.ExchangeOptions:
+        return c.ExchangeOptions(
+            lease_ttl_ms=milliseconds(self.lease_ttl),
+            lease_max_lifetime_ms=milliseconds(self.lease_max_lifetime),
+            lease_remember_ms=milliseconds(self.lease_remember),
+            lost_readers=number("LOST_READERS", self.lost_readers),
+            heartbeat_every_ms=milliseconds(self.heartbeat_every),
+            max_registrations=self.max_registrations,
+            max_registered_blocks=self.max_registered_blocks,
+            first_retry_ms=milliseconds(self.first_retry),
+            max_retry_ms=milliseconds(self.max_retry),
+            fetch_timeout_ms=milliseconds(self.fetch_timeout),
+            peer_idle_ttl_ms=milliseconds(self.peer_idle_ttl),
+        )
+
+
+class Wanted(NamedTuple):
+    """What to do to use a peer.
+
+    "ready": use it; `incarnation` is its own. "fetch": fetch its blob now, and `Exchange.connect` it. "wait": ask again
+    after `wait` seconds. "draining": ask again when it has been let go.
+    """
+
+    what: Literal["ready", "fetch", "wait", "draining"]
+    incarnation: int
+    wait: float
+
+
+class PushId(NamedTuple):
+    """A registration of a decode worker: whose, and which of theirs."""
+
+    peer: str
+    incarnation: int
+    reservation: int
+
+    def _struct(self) -> c.PushId:
+        return c.PushId(peer=text(self.peer, "peer"), incarnation=self.incarnation, reservation=self.reservation)
+
+
+class PullPart(NamedTuple):
+    """What to read from one producer: its request and its lease, and what the plan with it answered.
+
+    `padding_bytes`: of descriptors, for statistics; an answer knows its own.
+    """
+
+    peer: AnyPeer
+    request: str
+    lease: int
+    what: What
+    padding_bytes: int = 0
+
+
+class PushSource(NamedTuple):
+    """A producer that is to write a request, and the blocks of this worker that it finds, as of a `Request`."""
+
+    peer: AnyPeer
+    blocks: Lists
+
+
+class Exchange(Handle):
+    """Leases, pulls, pushes and peers of one agent, for whole requests: the only one of that agent.
+
+    Takes one call at a time, and nothing happens between two polls: see `events`. `blocks` are what the engine likes
+    them to be, any object; an event gives it back when the blocks are the engine's again. Close the exchange before the
+    agent.
+    """
+
+    __slots__ = ("_agent", "_blocks", "_numbers")
+
+    def __init__(self, agent: Agent, options: ExchangeOptions | None = None) -> None:
+        struct = options._struct() if options is not None else None
+        library = functions()
+        arguments = (agent._live(), ctypes.byref(struct) if struct is not None else None)
+        self._owner = make(library.kvffi_exchange_free, library.kvffi_exchange_new, *arguments)
+        self._agent = agent
+        # Blocks by the number that C has for them.
+        self._blocks: dict[int, object] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def agent(self) -> Agent:
+        """The agent, which keeps working for the engine's own transfers."""
+        return self._agent
+
+    def poll(self) -> list[Event]:
+        """Moves everything on, and hands out what has happened since the last poll, in order."""
+        library = functions()
+        happened = make(library.kvffi_events_free, library.kvffi_exchange_poll, self._live())
+        if not happened:
+            return []
+        events = []
+        for index in range(library.kvffi_events_len(happened)):
+            event = c.Event()
+            call(library.kvffi_events_get, happened, index, ctypes.byref(event))
+            blocks = self._blocks.pop(event.cookie, None) if event.kind in BLOCKS_COME_BACK else None
+            events.append(read(event, blocks))
+        return events
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Events as they happen; ends when nothing has happened for `timeout` seconds.
+
+        Waits on the agent's descriptor, without using the processor and without the GIL.
+        """
+        end = end_of(timeout)
+        while True:
+            for event in self.poll():
+                yield event
+                end = end_of(timeout)
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            self._agent.wait_for_news(left)
+
+    def timeout(self) -> float:
+        """How many seconds to wait for the next poll at most; the agent's descriptor is readable by then."""
+        timeout = ctypes.c_uint64()
+        call(functions().kvffi_exchange_get_timeout, self._live(), ctypes.byref(timeout))
+        return timeout.value / 1000
+
+    def stats(self) -> c.ExchangeStats:
+        """A snapshot of everything that is counted."""
+        stats = c.ExchangeStats()
+        call(functions().kvffi_exchange_get_stats, self._live(), ctypes.byref(stats))
+        return stats
+
+    # Peers.
+
+    def want(self, name: str) -> Wanted:
+        """What to do to use a peer by this name. "fetch" is said once until the fetch has ended."""
+        wanted = c.Wanted()
+        call(functions().kvffi_exchange_want, self._live(), text(name, "name"), ctypes.byref(wanted))
+        return Wanted(word("WANTED", wanted.what), wanted.incarnation, wanted.wait_ms / 1000)
+
+    def connect(self, blob: bytes | bytearray | memoryview) -> Peer:
+        """Connects a peer from its blob, as `Agent.connect` does; `BlobError` also for one that was replaced."""
+        data = bytes(blob)
+        library = functions()
+        arguments = (library.kvffi_exchange_connect, self._live(), data, len(data))
+        return Peer._wrap(make(library.kvffi_peer_free, *arguments), self._agent._live())
+
+    def peer(self, peer: PeerId) -> Peer:
+        """A peer that is connected, to plan with; `PeerGone` if it is not."""
+        library = functions()
+        arguments = (library.kvffi_exchange_get_peer, self._live(), ctypes.byref(_peer_id(peer)))
+        return Peer._wrap(make(library.kvffi_peer_free, *arguments), self._agent._live())
+
+    def fetch_failed(self, name: str) -> None:
+        """Says that the blob that `want` asked for cannot be had."""
+        call(functions().kvffi_exchange_fetch_failed, self._live(), text(name, "name"))
+
+    def release_peer(self, name: str) -> None:
+        """Lets a peer go when nothing is under way with it; the event "peer_released" says when."""
+        call(functions().kvffi_exchange_release_peer, self._live(), text(name, "name"))
+
+    def peer_is_gone(self, peer: AnyPeer) -> None:
+        """Says that a peer's process has ended and that nothing of it can land any more: its blocks come back.
+
+        Being replaced, or not reachable, is no such proof.
+        """
+        call(functions().kvffi_exchange_peer_is_gone, self._live(), ctypes.byref(_peer_id(peer)))
+
+    def withdraw(self) -> None:
+        """Tells connected peers that this agent's memory is about to go; the event "withdrawn" says when it may."""
+        call(functions().kvffi_exchange_withdraw, self._live())
+
+    def count_withdrawing(self) -> int:
+        """Counts the peers that have not answered a withdrawal."""
+        count = ctypes.c_size_t()
+        call(functions().kvffi_exchange_count_withdrawing, self._live(), ctypes.byref(count))
+        return count.value
+
+    def registered(self) -> None:
+        """Tells connected peers that this agent has registered memory anew, so that they fetch its blob."""
+        call(functions().kvffi_exchange_registered, self._live())
+
+    def goodbye(self) -> None:
+        """Says goodbye to connected peers, as the last call; `InUse` while a write has not settled."""
+        call(functions().kvffi_exchange_goodbye, self._live())
+
+    # The producer's side.
+
+    def hold(self, request: str, blocks: object, *, readers: int | None = 1, num_parts: int = 0) -> int:
+        """Holds a request's blocks until so many readers have completed; its lease.
+
+        Give readers the request, the lease, and this agent's name and incarnation. `readers`: see `Spec.count_readers`;
+        None if it is not known yet, see `set_readers`. `num_parts`: parts that become ready one by one, see `ready`; 0
+        for blocks that are complete. The event "freed" gives the blocks back. `RequestHeld` if the same request has a
+        lease.
+        """
+        lease = ctypes.c_uint64()
+        readers = c.KVFFI_READERS_UNKNOWN if readers is None else readers
+        arguments = (self._live(), text(request, "request"))
+        cookie = self._keep(blocks)
+        self._or_forget(
+            cookie, functions().kvffi_exchange_hold, *arguments, cookie, readers, num_parts, ctypes.byref(lease)
+        )
+        return lease.value
+
+    def set_readers(self, lease: int, readers: int) -> bool:
+        """Sets the number of readers of a lease; whether it was in force."""
+        return self._flag(functions().kvffi_exchange_set_readers, lease, readers)
+
+    def ready(self, lease: int, part: int) -> list[PushId]:
+        """Says that a part of a request is computed; the registrations to write it to.
+
+        Later ones come as the event "push": write all parts that are ready then.
+        """
+        library = functions()
+        pushes = make(library.kvffi_pushes_free, library.kvffi_exchange_ready, self._live(), lease, part)
+        if not pushes:
+            return []
+        listed = structs(c.PushId, library.kvffi_pushes_get, pushes)
+        return [PushId((each.peer or b"").decode(), each.incarnation, each.reservation) for each in listed]
+
+    def write(self, push: PushId, what: What, *, part: int = 0, padding_bytes: int = 0) -> None:
+        """Writes a part of a request to a decode worker.
+
+        `what`: of the plan ("write") with that peer for the registration's lists. `padding_bytes`: of descriptors, for
+        statistics. `WriteRefused` if the registration has ended, or the part is not ready or was written before;
+        `WouldBlock` and `PeerNotReady`: try again later. After any other error the registration has ended, and the
+        decode worker is told.
+        """
+        arguments = (self._live(), ctypes.byref(push._struct()), part)
+        library = functions()
+        if isinstance(what, Answer):
+            call(library.kvffi_exchange_write_answer, *arguments, what._live())
+        else:
+            address, count, kept = _descriptors(what)
+            call(library.kvffi_exchange_write, *arguments, address, count, padding_bytes)
+            del kept
+
+    def abort(self, lease: int) -> bool:
+        """Ends a lease at once; whether it was in force. Its blocks come with the next poll."""
+        return self._flag(functions().kvffi_exchange_abort, lease)
+
+    # The consumer's side.
+
+    def pull(self, blocks: object, parts: Iterable[PullPart], *, deadline: float | None = None) -> int:
+        """Reads a request from one or several producers; the pull's number.
+
+        It ends once, as the event "pulled", when every producer has confirmed that its lease was good after the last
+        byte had been read, or as "pull_failed"; then the event "returned_pull" gives the blocks back, when nothing can
+        land in them any more. `PeerNotReady`, `WouldBlock`: nothing was started.
+        """
+        within = milliseconds(deadline)
+        keep: list[object] = []
+        made = [_pull_part(part, keep) for part in parts]
+        array = (c.PullPart * len(made))(*made)
+        pull = ctypes.c_uint64()
+        exchange, cookie = self._live(), self._keep(blocks)
+        arguments = (exchange, cookie, array, len(made), within, ctypes.byref(pull))
+        self._or_forget(cookie, functions().kvffi_exchange_pull, *arguments)
+        del keep
+        return pull.value
+
+    def cancel_pull(self, pull: int) -> bool:
+        """Says that a pull is not wanted any more; whether it was in progress. Its blocks come back settled."""
+        return self._flag(functions().kvffi_exchange_cancel_pull, pull)
+
+    def keep(self, peer: AnyPeer, lease: int) -> None:
+        """Keeps a producer's lease alive with heartbeats, for a request that waits for its pull."""
+        call(functions().kvffi_exchange_keep, self._live(), ctypes.byref(_peer_id(peer)), lease)
+
+    def let_go(self, peer: AnyPeer, lease: int) -> None:
+        """Sends no more heartbeats for a lease that `keep` was told of."""
+        call(functions().kvffi_exchange_let_go, self._live(), ctypes.byref(_peer_id(peer)), lease)
+
+    def reserve(
+        self, request: str, blocks: object, sources: Iterable[PushSource], *, deadline: float | None = None
+    ) -> int:
+        """Has a request written into blocks of this worker by one or several producers; the reservation's number.
+
+        It ends once, as the event "arrived" or "arrival_failed"; then "returned_reservation" gives the blocks back,
+        when no producer can write them any more.
+        """
+        within, name = milliseconds(deadline), text(request, "request")
+        keep: list[object] = []
+        made = [_push_source(source, keep) for source in sources]
+        array = (c.PushSource * len(made))(*made)
+        reservation = ctypes.c_uint64()
+        exchange, cookie = self._live(), self._keep(blocks)
+        arguments = (exchange, name, cookie, array, len(made), within, ctypes.byref(reservation))
+        self._or_forget(cookie, functions().kvffi_exchange_reserve, *arguments)
+        del keep
+        return reservation.value
+
+    def cancel_reservation(self, reservation: int) -> bool:
+        """Says that a reservation is no longer wanted; whether it was held."""
+        return self._flag(functions().kvffi_exchange_cancel_reservation, reservation)
+
+    def _keep(self, blocks: object) -> int:
+        cookie = next(self._numbers)
+        self._blocks[cookie] = blocks
+        return cookie
+
+    def _or_forget(self, cookie: int, function: Any, *arguments: Any) -> None:
+        try:
+            call(function, *arguments)
+        except BaseException:
+            self._blocks.pop(cookie, None)
+            raise
+
+    def _flag(self, function: Any, *arguments: Any) -> bool:
+        flag = ctypes.c_int32()
+        call(function, self._live(), *arguments, ctypes.byref(flag))
+        return flag.value != 0
+
+
+def _peer_id(peer: AnyPeer) -> c.PeerId:
+    name, incarnation = peer.id if isinstance(peer, Peer) else peer
+    return c.PeerId(name=text(name, "a peer's name"), incarnation=incarnation)
+
+
+def _pull_part(part: PullPart, keep: list[object]) -> c.PullPart:
+    peer = _peer_id(part.peer)
+    answer: Owner | None = None
+    address, count = None, 0
+    if isinstance(part.what, Answer):
+        answer = part.what._live()
+    else:
+        address, count, kept = _descriptors(part.what)
+        keep.append(kept)
+    keep.append(answer)
+    return c.PullPart(
+        peer=peer.name,
+        incarnation=peer.incarnation,
+        request=text(part.request, "request"),
+        lease=part.lease,
+        answer=answer.value if answer is not None else None,
+        descriptors=address,
+        num_descriptors=count,
+        padding_bytes=part.padding_bytes,
+    )
+
+
+def _push_source(source: PushSource, keep: list[object]) -> c.PushSource:
+    peer = _peer_id(source.peer)
+    lists, kept = block_lists(source.blocks)
+    keep += [lists, kept]
+    return c.PushSource(
+        peer=peer.name,
+        incarnation=peer.incarnation,
+        lists=ctypes.addressof(lists) if len(lists) else None,
+        num_lists=len(lists),
+    )

@@ -1,0 +1,276 @@
+"""Exchanges over the loopback: leases, pulls, pushes, and what the engine is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kvffi
+from workers import PATIENCE, Worker, worker
+
+
+class Side:
+    """A worker with an exchange."""
+
+    def __init__(self, worker: Worker, **options: Any) -> None:
+        self.worker = worker
+        self.exchange = kvffi.Exchange(worker.agent, kvffi.ExchangeOptions(**options))
+        self.happened: list[kvffi.Event] = []
+
+    def kinds(self) -> list[kvffi.EventKind]:
+        return [event.kind for event in self.happened]
+
+
+def follow(sides: list[Side], *kinds: kvffi.EventKind) -> list[kvffi.Event]:
+    """Polls both sides until events of these kinds have happened; they are taken away."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        for side in sides:
+            side.happened += side.exchange.poll()
+        found = [next((e for side in sides for e in side.happened if e.kind == kind), None) for kind in kinds]
+        if all(found):
+            for side in sides:
+                side.happened = [event for event in side.happened if event not in found]
+            return [event for event in found if event is not None]
+        time.sleep(0.002)
+    raise AssertionError(f"not {kinds} but {[side.happened for side in sides]}")
+
+
+@pytest.fixture
+def network() -> Iterator[kvffi.Loopback]:
+    with kvffi.Loopback() as network:
+        yield network
+        network.set_faults()
+
+
+@pytest.fixture
+def prefill(network: kvffi.Loopback) -> Side:
+    return Side(worker("prefill", network, 7), lease_ttl=5)
+
+
+@pytest.fixture
+def decode(network: kvffi.Loopback) -> Side:
+    return Side(worker("decode", network, 0))
+
+
+@pytest.fixture
+def peer(decode: Side, prefill: Side) -> kvffi.Peer:
+    """The prefill worker, as decode sees it; both are connected."""
+    prefill.exchange.connect(decode.worker.agent.export())
+    return decode.exchange.connect(prefill.worker.agent.export())
+
+
+def part(decode: Side, peer: kvffi.Peer, lease: int, request: str = "request 1") -> kvffi.PullPart:
+    pair = kvffi.Pair(decode.worker.spec, peer.layout())
+    answer = pair.answer(kvffi.Request("read", local={0: [5, 6, 9]}, remote={0: [1, 2, 8]}))
+    return kvffi.PullPart(peer, request, lease, answer)
+
+
+def test_a_pull_counts_when_its_lease_is_confirmed_and_gives_both_their_blocks_back(
+    decode: Side, prefill: Side, peer: kvffi.Peer
+) -> None:
+    source, destination = ["blocks of prefill"], ["blocks of decode"]
+    lease = prefill.exchange.hold("request 1", source)
+    pull = decode.exchange.pull(destination, [part(decode, peer, lease)], deadline=PATIENCE)
+    pulled, freed = follow([decode, prefill], "pulled", "freed")
+    assert pulled.pull == pull
+    assert pulled.blocks is destination
+    assert freed.blocks is source
+    assert (freed.request, freed.lease, freed.why) == ("request 1", lease, "all_read")
+    assert decode.worker.cache[:, -1].tolist() == [0, 0, 0, 0, 0, 7, 7, 0, 0, 7, 0, 0, 0, 0, 0, 0]
+    assert decode.exchange.stats().pull_pulled == 1
+    assert prefill.exchange.stats().lease_all_read == 1
+
+
+def test_descriptors_may_take_an_answer_s_place(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    lease = prefill.exchange.hold("request 1", None)
+    answered = part(decode, peer, lease)
+    assert isinstance(answered.what, kvffi.Answer)
+    told = answered._replace(peer=peer.id, what=answered.what.descriptors())
+    decode.exchange.pull(None, [told])
+    follow([decode, prefill], "pulled", "freed")
+
+
+def test_a_pull_under_a_lease_that_has_ended_must_not_be_used(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    lease = prefill.exchange.hold("request 1", "source")
+    assert prefill.exchange.abort(lease)
+    assert not prefill.exchange.abort(lease)
+    (freed,) = follow([prefill], "freed")
+    assert (freed.blocks, freed.why) == ("source", "aborted")
+    decode.exchange.pull("destination", [part(decode, peer, lease)])
+    failed, returned = follow([decode, prefill], "pull_failed", "returned_pull")
+    assert isinstance(failed.error, kvffi.LeaseEnded)
+    assert "request 1" in failed.error.message
+    assert failed.blocks is None
+    assert returned.blocks == "destination"
+
+
+def test_a_lease_that_nobody_comes_for_expires(network: kvffi.Loopback) -> None:
+    prefill = Side(worker("prefill", network, 7), lease_ttl=0.05)
+    prefill.exchange.hold("request 1", "source", readers=3)
+    started = time.monotonic()
+    (event,) = prefill.exchange.events(timeout=1.0)
+    assert (event.kind, event.blocks, event.why) == ("freed", "source", "expired")
+    assert time.monotonic() - started >= 1.0
+
+
+def test_a_request_is_held_once(prefill: Side) -> None:
+    lease = prefill.exchange.hold("request 1", "first", readers=None)
+    with pytest.raises(kvffi.RequestHeld):
+        prefill.exchange.hold("request 1", "second")
+    assert prefill.exchange.set_readers(lease, 0)
+    (freed,) = follow([prefill], "freed")
+    assert freed.blocks == "first"
+    assert not prefill.exchange.set_readers(lease, 1)
+    assert prefill.exchange._blocks == {}
+
+
+def test_a_push_writes_the_parts_as_they_become_ready(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    source = kvffi.PushSource(peer, {0: [5, 6, 9]})
+    reservation = decode.exchange.reserve("request 1", "destination", [source], deadline=PATIENCE)
+    lease = prefill.exchange.hold("request 1", "source", num_parts=1)
+    (push,) = follow([decode, prefill], "push")
+    assert (push.request, push.lease) == ("request 1", lease)
+    assert push.peer is not None
+    assert [(each.group, list(each.blocks), each.first) for each in push.lists] == [(0, [5, 6, 9], 0)]
+    pushed = kvffi.PushId(*push.peer, push.reservation)
+    to_decode = prefill.exchange.peer(push.peer)
+    pair = kvffi.Pair(prefill.worker.spec, to_decode.layout(), op="write")
+    answer = pair.answer(kvffi.Request("write", local={0: [1, 2, 8]}, remote=push.lists))
+    with pytest.raises(kvffi.WriteRefused):
+        prefill.exchange.write(pushed, answer)
+    assert prefill.exchange.ready(lease, 0) == [pushed]
+    assert prefill.exchange.ready(lease, 9) == []
+    prefill.exchange.write(pushed, answer)
+    arrived, freed = follow([decode, prefill], "arrived", "freed")
+    assert (arrived.reservation, arrived.blocks, freed.blocks) == (reservation, "destination", "source")
+    assert decode.worker.cache[:, 0].tolist() == [0, 0, 0, 0, 0, 7, 7, 0, 0, 7, 0, 0, 0, 0, 0, 0]
+    with pytest.raises(kvffi.WriteRefused):
+        prefill.exchange.write(pushed, answer.descriptors())
+
+
+def test_a_pull_that_is_cancelled_keeps_its_blocks_until_it_has_settled(
+    decode: Side, prefill: Side, peer: kvffi.Peer, network: kvffi.Loopback
+) -> None:
+    lease = prefill.exchange.hold("request 1", "source")
+    network.set_faults("stall")
+    pull = decode.exchange.pull("destination", [part(decode, peer, lease)])
+    end = time.monotonic() + PATIENCE
+    while not decode.worker.agent.stats().requests and time.monotonic() < end:
+        time.sleep(0.001)
+    assert decode.exchange.cancel_pull(pull)
+    (failed,) = follow([decode], "pull_failed")
+    assert failed.error is not None
+    assert failed.error.name == "KVFFI_ERR_CANCELLED"
+    assert decode.exchange.poll() == []
+    assert decode.exchange.stats().pull_quarantined == 1
+    network.set_faults()
+    (returned,) = follow([decode], "returned_pull")
+    assert returned.blocks == "destination"
+    assert not decode.exchange.cancel_pull(pull)
+
+
+def test_a_reservation_that_is_cancelled_comes_back(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    reservation = decode.exchange.reserve("request 1", "destination", [kvffi.PushSource(peer.id, {0: [5]})])
+    assert decode.exchange.cancel_reservation(reservation)
+    failed, returned = follow([decode, prefill], "arrival_failed", "returned_reservation")
+    assert failed.error is not None
+    assert returned.blocks == "destination"
+    assert not decode.exchange.cancel_reservation(reservation)
+
+
+def test_peers_are_wanted_fetched_and_let_go(decode: Side, prefill: Side) -> None:
+    assert decode.exchange.want("prefill").what == "fetch"
+    assert decode.exchange.want("prefill").what == "wait"
+    decode.exchange.fetch_failed("prefill")
+    wanted = decode.exchange.want("prefill")
+    assert wanted.what == "wait"
+    assert wanted.wait > 0
+    peer = decode.exchange.connect(prefill.worker.agent.export())
+    assert decode.exchange.want("prefill") == ("ready", peer.id.incarnation, 0)
+    decode.exchange.release_peer("prefill")
+    (released,) = follow([decode, prefill], "peer_released")
+    assert released.peer == peer.id
+    with pytest.raises(kvffi.PeerGone):
+        decode.exchange.peer(peer.id)
+
+
+def test_a_peer_that_is_not_connected_is_not_ready(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    nobody = kvffi.PeerId("nobody", 1)
+    answered = part(decode, peer, 1)
+    with pytest.raises(kvffi.PeerNotReady):
+        decode.exchange.pull("blocks", [answered._replace(peer=nobody)])
+    with pytest.raises(kvffi.PeerNotReady):
+        decode.exchange.reserve("request 1", "blocks", [kvffi.PushSource(nobody, {0: [1]})])
+    assert decode.exchange._blocks == {}
+
+
+def test_memory_is_withdrawn_before_it_goes(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    prefill.exchange.withdraw()
+    follow([decode, prefill], "withdrawn", "peer_stale")
+    assert prefill.exchange.count_withdrawing() == 0
+    prefill.worker.agent.deregister()
+    prefill.worker.agent.register(prefill.worker.spec)
+    prefill.exchange.registered()
+    prefill.exchange.goodbye()
+
+
+def test_notifications_of_the_engine_come_as_events(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    decode.worker.agent.notify(peer, b"of the engine")
+    (event,) = follow([prefill], "notification")
+    assert (event.peer, event.data) == (decode.worker.agent.id, b"of the engine")
+
+
+def test_events_wait_without_using_the_processor(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    follow([decode, prefill])
+    timer = threading.Timer(0.1, decode.worker.agent.notify, args=(peer, b"late"))
+    timer.start()
+    spent = time.thread_time()
+    event = next(prefill.exchange.events(PATIENCE), None)
+    assert event is not None
+    assert event.data == b"late"
+    assert time.thread_time() - spent < 0.09
+    assert prefill.exchange.timeout() >= 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda side: side.exchange.hold("", "blocks"),
+        lambda side: side.exchange.hold("x" * 257, "blocks"),
+        lambda side: side.exchange.hold("a\0b", "blocks"),
+        lambda side: side.exchange.hold("a", "blocks", readers=-1),
+        lambda side: side.exchange.hold("a", "blocks", num_parts=1 << 32),
+        lambda side: side.exchange.want("a\0b"),
+        lambda side: side.exchange.connect(b"no blob"),
+        lambda side: side.exchange.pull("blocks", [], deadline=-1),
+        lambda side: side.exchange.write(kvffi.PushId("nobody", 1, 1), b""),
+        lambda side: side.exchange.keep(kvffi.PeerId("nobody", -1), 1),
+        lambda side: side.exchange.ready(-1, 0),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_and_keep_no_blocks(decode: Side, wrong: Any) -> None:
+    with pytest.raises((ValueError, OverflowError, TypeError)):
+        wrong(decode)
+    assert decode.exchange._blocks == {}
+
+
+def test_an_exchange_that_is_closed_is_refused_and_frees_its_agent(decode: Side) -> None:
+    with pytest.raises(kvffi.InUse):
+        decode.worker.agent.close()
+    with decode.exchange:
+        decode.exchange.poll()
+    with pytest.raises(ValueError, match="Exchange is closed"):
+        decode.exchange.poll()
+    decode.worker.agent.close()
+
+
+def test_options_that_cannot_be_are_refused(decode: Side) -> None:
+    with pytest.raises(ValueError, match="lost_readers"):
+        kvffi.Exchange(decode.worker.agent, kvffi.ExchangeOptions(lost_readers="hope"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="seconds"):
+        kvffi.Exchange(decode.worker.agent, kvffi.ExchangeOptions(lease_ttl=-1))
