@@ -780,6 +780,173 @@ private:
     detail::Owned<kvffi_agent, kvffi_agent_free> handle_;
 };
 
+/* What has happened at an exchange since the last poll, in order. */
+class Events {
+public:
+    explicit Events(kvffi_events *handle) noexcept : handle_(handle) {}
+
+    std::size_t size() const noexcept { return kvffi_events_len(handle_.get()); }
+    /* What it points to lives as long as this object. */
+    Result<kvffi_event> get(std::size_t index) const
+    {
+        return detail::value<kvffi_event>(kvffi_events_get, handle_.get(), index);
+    }
+
+private:
+    detail::Owned<kvffi_events, kvffi_events_free> handle_;
+};
+
+/* Registrations that a part is to be written to. */
+class Pushes {
+public:
+    explicit Pushes(kvffi_pushes *handle) noexcept : handle_(handle) {}
+
+    /* What they point to lives as long as this object. */
+    Result<std::vector<kvffi_push_id>> list() const
+    {
+        return detail::list_of<kvffi_push_id>(kvffi_pushes_get, handle_.get());
+    }
+
+private:
+    detail::Owned<kvffi_pushes, kvffi_pushes_free> handle_;
+};
+
+/* Leases, pulls, pushes and peers of one agent. Texts end with a NUL. */
+class Exchange {
+public:
+    explicit Exchange(kvffi_exchange *handle) noexcept : handle_(handle) {}
+
+    static Result<Exchange> create(const Agent &agent, const kvffi_exchange_options &options = KVFFI_EXCHANGE_OPTIONS_INIT)
+    {
+        return detail::make<Exchange, kvffi_exchange>(kvffi_exchange_new, agent.get(), &options);
+    }
+
+    /* What to do to use a peer by this name. */
+    Result<kvffi_wanted> want(const char *name)
+    {
+        return detail::value<kvffi_wanted>(kvffi_exchange_want, handle_.get(), name);
+    }
+
+    Result<Peer> connect(Span<const std::uint8_t> blob)
+    {
+        return detail::make<Peer, kvffi_peer>(kvffi_exchange_connect, handle_.get(), blob.data(), blob.size());
+    }
+
+    /* A peer that is connected, to plan with. */
+    Result<Peer> peer(const kvffi_peer_id &peer)
+    {
+        return detail::make<Peer, kvffi_peer>(kvffi_exchange_get_peer, handle_.get(), &peer);
+    }
+
+    Result<Done> fetch_failed(const char *name)
+    {
+        return detail::done(kvffi_exchange_fetch_failed, handle_.get(), name);
+    }
+    Result<Done> release_peer(const char *name)
+    {
+        return detail::done(kvffi_exchange_release_peer, handle_.get(), name);
+    }
+    Result<Done> peer_is_gone(const kvffi_peer_id &peer)
+    {
+        return detail::done(kvffi_exchange_peer_is_gone, handle_.get(), &peer);
+    }
+
+    /* Tells peers that the memory is about to go. */
+    Result<Done> withdraw() { return detail::done(kvffi_exchange_withdraw, handle_.get()); }
+    /* Peers that have not answered that. */
+    Result<std::size_t> count_withdrawing()
+    {
+        return detail::value<std::size_t>(kvffi_exchange_count_withdrawing, handle_.get());
+    }
+    /* Tells peers that memory was registered anew. */
+    Result<Done> registered() { return detail::done(kvffi_exchange_registered, handle_.get()); }
+    Result<Done> goodbye() { return detail::done(kvffi_exchange_goodbye, handle_.get()); }
+
+    /* Producer: holds a request's blocks; returns the lease. */
+    Result<std::uint64_t> hold(const char *request, std::uint64_t cookie, std::uint64_t readers, std::uint32_t num_parts = 0)
+    {
+        return detail::value<std::uint64_t>(kvffi_exchange_hold, handle_.get(), request, cookie, readers, num_parts);
+    }
+
+    /* Whether the lease was in force. */
+    Result<bool> set_readers(std::uint64_t lease, std::size_t readers)
+    {
+        return detail::flag(kvffi_exchange_set_readers, handle_.get(), lease, readers);
+    }
+
+    /* Says that a part is computed; returns whom to write it to. */
+    Result<Pushes> ready(std::uint64_t lease, std::uint32_t part)
+    {
+        return detail::make<Pushes, kvffi_pushes>(kvffi_exchange_ready, handle_.get(), lease, part);
+    }
+
+    /* Whether the lease was in force. */
+    Result<bool> abort(std::uint64_t lease) { return detail::flag(kvffi_exchange_abort, handle_.get(), lease); }
+
+    Result<Done> write(const kvffi_push_id &push, std::uint32_t part, Span<const kvffi_descriptor> descriptors,
+                       std::uint64_t padding_bytes = 0)
+    {
+        return detail::done(kvffi_exchange_write, handle_.get(), &push, part, descriptors.data(), descriptors.size(),
+                            padding_bytes);
+    }
+
+    Result<Done> write(const kvffi_push_id &push, std::uint32_t part, const Answer &answer)
+    {
+        return detail::done(kvffi_exchange_write_answer, handle_.get(), &push, part, answer.get());
+    }
+
+    /* Consumer: reads a request; returns the pull's number. */
+    Result<std::uint64_t> pull(std::uint64_t cookie, Span<const kvffi_pull_part> parts,
+                               std::uint64_t deadline_ms = KVFFI_FOREVER)
+    {
+        return detail::value<std::uint64_t>(kvffi_exchange_pull, handle_.get(), cookie, parts.data(), parts.size(),
+                                            deadline_ms);
+    }
+
+    /* Whether it was in progress. */
+    Result<bool> cancel_pull(std::uint64_t pull) { return detail::flag(kvffi_exchange_cancel_pull, handle_.get(), pull); }
+
+    /* Heartbeats for a lease of a request that waits for its pull. */
+    Result<Done> keep(const kvffi_peer_id &peer, std::uint64_t lease)
+    {
+        return detail::done(kvffi_exchange_keep, handle_.get(), &peer, lease);
+    }
+    Result<Done> let_go(const kvffi_peer_id &peer, std::uint64_t lease)
+    {
+        return detail::done(kvffi_exchange_let_go, handle_.get(), &peer, lease);
+    }
+
+    /* Has a request written into blocks of this worker; returns the reservation's number. */
+    Result<std::uint64_t> reserve(const char *request, std::uint64_t cookie, Span<const kvffi_push_source> sources,
+                                  std::uint64_t deadline_ms = KVFFI_FOREVER)
+    {
+        return detail::value<std::uint64_t>(kvffi_exchange_reserve, handle_.get(), request, cookie, sources.data(),
+                                            sources.size(), deadline_ms);
+    }
+
+    /* Whether it was held. */
+    Result<bool> cancel_reservation(std::uint64_t reservation)
+    {
+        return detail::flag(kvffi_exchange_cancel_reservation, handle_.get(), reservation);
+    }
+
+    /* Moves everything on; returns what has happened. Call it often, or when the agent's descriptor is readable. */
+    Result<Events> poll() { return detail::make<Events, kvffi_events>(kvffi_exchange_poll, handle_.get()); }
+    /* When to poll at the latest, in milliseconds from now. */
+    Result<std::uint64_t> timeout_ms()
+    {
+        return detail::value<std::uint64_t>(kvffi_exchange_get_timeout, handle_.get());
+    }
+
+    Result<kvffi_exchange_stats> stats()
+    {
+        return detail::value<kvffi_exchange_stats>(kvffi_exchange_get_stats, handle_.get());
+    }
+
+private:
+    detail::Owned<kvffi_exchange, kvffi_exchange_free> handle_;
+};
+
 /* Version of the library that is loaded, as text. */
 inline std::string_view version() noexcept
 {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use calls::Outcomes;
 
 /// Sequences of calls; a few seconds.
-const SEQUENCES: u64 = 1500;
+const SEQUENCES: u64 = 800;
 
 /// Calls that are refused on a loopback.
 const ONLY_ON_NIXL: [&str; 1] = ["kvffi_agent_connect_foreign"];

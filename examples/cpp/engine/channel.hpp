@@ -79,6 +79,8 @@ public:
         }
     }
 
+    int fd() const { return fd_; }
+
     void send(Message &message)
     {
         const std::uint64_t size = message.bytes().size();

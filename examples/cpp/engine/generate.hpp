@@ -44,36 +44,45 @@ inline std::vector<std::uint32_t> decode_blocks_for(std::uint64_t num_tokens)
     return some_blocks(static_cast<std::uint32_t>((num_tokens + decode_block - 1) / decode_block), 7);
 }
 
-/* Prefill computes the prompt's cache, decode pulls it, and prefill learns that its blocks are free. */
+/* Shows all ranks of a worker the blobs of all ranks of the other. */
+inline void connect(Worker &worker, const Worker &other)
+{
+    Message message;
+    message.put(Command::Connect).put<std::uint64_t>(other.num_ranks());
+    for (const auto &blob : other.blobs()) {
+        message.put_list(blob.data(), blob.size());
+    }
+    worker.tell(message);
+}
+
+/* Prefill computes the prompt's cache and holds it, decode pulls it, and prefill has its blocks back. */
 inline void move_prompt(Worker &prefill, Worker &decode)
 {
     const auto from = some_blocks((num_prompt_tokens + prefill_block - 1) / prefill_block, 5);
     const auto to = decode_blocks_for(num_prompt_tokens);
     const auto tokens = prompt(num_prompt_tokens);
-    prefill.tell(Message().put(Command::Prefill).put_list(from.data(), from.size()).put_list(tokens.data(), tokens.size()));
-
-    Message pull;
-    pull.put(Command::Receive).put_list(to.data(), to.size()).put_list(from.data(), from.size());
-    pull.put<std::uint64_t>(prefill.blobs().size());
-    for (const auto &blob : prefill.blobs()) {
-        pull.put_list(blob.data(), blob.size());
+    const auto &reader = decode.spec();
+    std::vector<Ticket> tickets;
+    Message compute, pull;
+    compute.put(Command::Prefill).put_list(from.data(), from.size()).put_list(tokens.data(), tokens.size());
+    for (Message &answer : prefill.tell(compute.put_list(reader.data(), reader.size()))) {
+        tickets.push_back(answer.get<Ticket>());
     }
     Moved moved = {};
-    for (Message &answer : decode.tell(pull)) {
+    pull.put(Command::Pull).put_list(to.data(), to.size()).put_list(from.data(), from.size());
+    for (Message &answer : decode.tell(pull.put_list(tickets.data(), tickets.size()))) {
         const auto of_rank = answer.get<Moved>();
-        moved.num_transfers += of_rank.num_transfers;
+        moved.num_peers += of_rank.num_peers;
         moved.num_descriptors += of_rank.num_descriptors;
         moved.num_bytes += of_rank.num_bytes;
     }
-    std::uint64_t num_done = 0;
-    Message await;
-    await.put(Command::AwaitReaders).put_list(decode.spec().data(), decode.spec().size());
-    for (Message &answer : prefill.tell(await)) {
-        num_done += answer.get<std::uint64_t>();
+    std::uint64_t num_completions = 0;
+    for (Message &answer : prefill.tell(Message().put(Command::AwaitFreed))) {
+        num_completions += answer.get<std::uint64_t>();
     }
-    std::cout << "TP" << prefill.num_ranks() << " -> TP" << decode.num_ranks() << ": " << moved.num_transfers
-              << " transfers, " << moved.num_descriptors << " descriptors, " << moved.num_bytes << " bytes; " << num_done
-              << " times a reader was done\n";
+    std::cout << "TP" << prefill.num_ranks() << " -> TP" << decode.num_ranks() << ": " << moved.num_peers << " reads, "
+              << moved.num_descriptors << " descriptors, " << moved.num_bytes << " bytes; all blocks free after "
+              << num_completions << " completions\n";
 }
 
 /* Each step adds up what the ranks' heads say, takes the next token, and lets every rank cache it. */
@@ -97,11 +106,16 @@ inline std::vector<Token> generate_apart(std::uint32_t prefill_tp, std::uint32_t
 {
     Worker prefill("prefill", prefill_tp, prefill_block, num_blocks, true);
     Worker decode("decode", decode_tp, decode_block, num_blocks, false);
+    connect(decode, prefill);
+    connect(prefill, decode);
     move_prompt(prefill, decode);
     if (spoil) {
         decode.tell(0, Message().put(Command::Spoil).put<std::uint64_t>(num_prompt_tokens / 2));
     }
     const auto text = decode_text(decode);
+    /* All say goodbye before any of them ends. */
+    decode.tell(Message().put(Command::Goodbye));
+    prefill.tell(Message().put(Command::Goodbye));
     if (!decode.quit() || !prefill.quit()) {
         throw std::runtime_error("a rank did not end well");
     }

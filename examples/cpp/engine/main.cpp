@@ -6,8 +6,8 @@
  *     engine [--prefill-tp N] [--decode-tp N] [--spoil]      N: 1, 2, 4 or 8
  *
  * --spoil changes one byte of a decode rank's cache after the transfer, and the text has to come out wrong. Files:
- * model.hpp (what is cached, which token is next), cache.hpp (blocks, and how they are described), rank.hpp (agents and
- * transfers), scheduler.hpp and channel.hpp (processes, and how they are told what to do), generate.hpp (a request).
+ * model.hpp (what is cached, which token is next), cache.hpp (blocks, and how they are described), mover.hpp (leases and
+ * pulls), rank.hpp, scheduler.hpp and channel.hpp (processes, and how they are told what to do), generate.hpp (a request).
  *
  * Build and run, from the root of the repository after `cargo build --release -p kvffi`:
  *

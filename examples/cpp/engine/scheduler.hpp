@@ -110,14 +110,11 @@ public:
         return ranks_.at(rank).channel().receive();
     }
 
-    /* Ends all ranks. */
+    /* Ends all ranks, which have said goodbye. */
     bool quit()
     {
+        tell(Message().put(Command::Quit));
         bool well = true;
-        for (Process &rank : ranks_) {
-            Message message;
-            rank.channel().send(message.put(Command::Quit));
-        }
         for (Process &rank : ranks_) {
             well = rank.ended_well() && well;
         }
