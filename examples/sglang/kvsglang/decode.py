@@ -78,7 +78,7 @@ class DecodeManager:
         self._watched: dict[Rank, kvffi.Peer] = {}
         self._failures: dict[str, int] = {}
         self._generation = 0
-        self._transport = Transport(spec, self.mapped, options)
+        self._transport = Transport(spec, options)
         self._socket = ControlSocket(options.host, self._handle)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True, name="heartbeat")
@@ -267,14 +267,14 @@ class DecodeManager:
             mapped = peers.describe(self.lists, self.mapped, self._transport.blob())
             said = peers.registration(*where, mapped=mapped)
         else:
-            said = peers.registration(*where, metadata=self._transport.foreign().metadata())
+            said = peers.registration(*where, metadata=self._transport.nixl_metadata())
             if info.pp_size > 1 and self.options.stages:
                 said = peers.for_stage(said, self.lists, self.options.stages[rank.pp_rank])
         self._socket.send(rank.endpoint, said.frames())
         self._registered[key] = rank
 
     def _name(self, rank: Rank) -> str:
-        return self._transport.name if rank.is_ours else self._transport.foreign().name
+        return self._transport.name if rank.is_ours else self._transport.nixl_name()
 
     def _announce(
         self,

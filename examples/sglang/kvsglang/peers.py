@@ -93,7 +93,12 @@ def destination(
     # Errors
     `PeerError` for what both must have alike, `MessageError` for what cannot be read, and those of `map_lists`.
     """
-    mapped = _of_ours(said, ours) if said.mapped is not None else _of_others(said, ours, place, total_layers, device)
+    if said.mapped is not None:
+        mapped = _of_ours(said, ours)
+    else:
+        lists = _lists_of_others(said, ours, place, total_layers, device)
+        where, model = Place(said.tp_rank % said.tp_size, said.tp_size), local.spec["fingerprint"]["model"]
+        mapped = map_lists(lists, where, model=model, sends_aux=True)
     here = {layer["name"] for layer in local.spec["layers"]}
     # Decode may speculate where prefill does not: nothing is sent into its draft. And a layer that one side keeps in
     # another one's memory has nothing to send.
@@ -118,9 +123,10 @@ def _of_ours(said: Registration, ours: Lists) -> Mapped:
     return mapped
 
 
-def _of_others(
+def _lists_of_others(
     said: Registration, ours: Lists, place: Place, total_layers: int | None, device: str | dict[str, int] | None
-) -> Mapped:
+) -> Lists:
+    """What a worker that is not ours has; what its wire does not carry is the model's, and ours."""
     default: str | dict[str, int] = {"vram": said.gpu} if device is None else device
     if len(said.aux_bases) != len(ours.aux):
         raise PeerError("number of auxiliary buffers", len(ours.aux), len(said.aux_bases))
@@ -139,7 +145,7 @@ def _of_others(
     )
     components = tuple(_component(said, index, mine, everything, default) for index, mine in enumerate(ours.components))
     num_draft, first = _layers(said, ours, place, total_layers)
-    lists = replace(
+    return replace(
         ours,
         kv=kv,
         kv_layer_ids=said.kv_layer_ids,
@@ -150,7 +156,6 @@ def _of_others(
         first_layer=first,
         end_layer=None,
     )
-    return map_lists(lists, Place(said.tp_rank % said.tp_size, said.tp_size), sends_aux=True)
 
 
 def _component(

@@ -25,7 +25,7 @@ from .requests import Move, Pages, pages, request
 from .room import Chunk, Peer, PrefillRoom
 from .sockets import ControlSocket
 from .states import Poll
-from .transport import Transfer, Transport
+from .transport import Transport
 
 IDLE = 0.0002
 """Seconds between two looks at what was posted."""
@@ -57,7 +57,7 @@ class PrefillManager:
         self._peers: dict[str, Peer] = {}
         self._ended: dict[int, tuple[str, float]] = {}
         self._closed = False
-        self._transport = Transport(self._spec, self.mapped, options)
+        self._transport = Transport(self._spec, options)
         self._socket = ControlSocket(options.host, self._handle)
         self._thread = threading.Thread(target=self._run, daemon=True, name="prefill transfers")
         self._thread.start()
@@ -240,9 +240,10 @@ class PrefillManager:
                 device=self.options.device,
             )
             ours = kvffi.Spec.from_dict(self.mapped.without(mapped.elided)) if mapped.elided else self._spec
-            pair = kvffi.Pair(ours, kvffi.Spec.from_dict(mapped.spec), op="write")
+            theirs = kvffi.Spec.from_dict(mapped.spec)
+            pair = kvffi.Pair(ours, theirs, op="write")
             if said.agent not in self._peers:
-                self._transport.connect(said)
+                self._transport.connect(said, theirs)
             peer = Peer(said.agent, endpoint, said.mapped is not None, mapped, pair)
         except Exception as error:  # noqa: BLE001
             # Whatever it is, it is this peer's: its rooms fail with the reason, and the thread lives on.
@@ -390,7 +391,7 @@ class PrefillManager:
             room.is_stuck = bool(states) and all(state == "unsettled" for _, _, state in states)
         self._conclude(room)
 
-    def _start(self, room: PrefillRoom, chunk: Chunk) -> Iterator[tuple[str, Transfer]]:
+    def _start(self, room: PrefillRoom, chunk: Chunk) -> Iterator[tuple[str, kvffi.Transfer]]:
         for wanted in room.wanted.values():
             peer = self._peers[wanted.agent]
             if wanted.is_dummy or peer.pair is None or peer.mapped is None:
@@ -400,7 +401,7 @@ class PrefillManager:
             totals = answer.totals()
             if totals.num_descriptors:
                 room.num_bytes += totals.bytes
-                yield wanted.agent, self._transport.start(wanted.agent, peer.mapped, answer, f"room {room.number}")
+                yield wanted.agent, self._transport.start(wanted.agent, answer, f"room {room.number}")
 
     def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
         end = chunk.first + len(chunk.kv)

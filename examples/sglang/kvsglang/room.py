@@ -12,7 +12,6 @@ from .mapping import Mapped
 from .messages import Room
 from .requests import Pages
 from .states import Poll
-from .transport import Transfer
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class PrefillRoom:
     wanted: dict[str, Room] = field(default_factory=dict)
     """What each decode worker asked for, by agent."""
     chunks: deque[Chunk] = field(default_factory=deque)
-    moving: list[tuple[str, Transfer]] = field(default_factory=list)
+    moving: list[tuple[str, kvffi.Transfer]] = field(default_factory=list)
     """Agents, and what is on its way to them and has not settled."""
     num_bytes: int = 0
     """Bytes that were handed to the transport."""

@@ -1,17 +1,13 @@
-"""Moves what the planner says: `kvffi.Agent` between workers of ours, NIXL's Python binding where the other is not."""
+"""Moves what the planner says, through one `kvffi.Agent`, to workers of ours and to those that know only NIXL."""
 
 from __future__ import annotations
 
 import base64
-import threading
 import uuid
-from typing import Protocol
 
 import kvffi
 
 from .errors import MessageError
-from .foreign import ForeignTransport
-from .mapping import Mapped
 from .messages import Registration
 from .options import Options
 
@@ -19,60 +15,39 @@ BLOB = "blob"
 """Where our workers' description has the agent's blob."""
 
 
-class Transfer(Protocol):
-    """Bytes on their way to one peer: a `kvffi.Transfer` or its like."""
-
-    def poll(self) -> str:
-        """Where it stands: "in_progress", "done", "failed" or "unsettled".
-
-        "failed": nothing lands any more. "unsettled": it failed, and bytes may land.
-        """
-
-    def cancel(self) -> None:
-        """Says that the bytes are not wanted. What was posted still settles."""
-
-    def error(self) -> object:
-        """Why it failed."""
-
-
 class Transport:
-    """One worker's end of all transfers, with its memory registered.
+    """One worker's end of all transfers, with its memory registered."""
 
-    The binding is only loaded, and memory only registered with it, once a worker that is not ours appears.
-    """
-
-    def __init__(self, spec: kvffi.Spec, mapped: Mapped, options: Options) -> None:
-        self._mapped, self._options = mapped, options
+    def __init__(self, spec: kvffi.Spec, options: Options) -> None:
         self.name = str(uuid.uuid4())
         limits = kvffi.Limits(request_bytes=options.most_bytes, outstanding_requests=options.most_posts)
         self._agent = kvffi.Agent(self.name, nixl=kvffi.NixlOptions(backend=options.backend), limits=limits)
         self._agent.register(spec)
         self._peers: dict[str, kvffi.Peer] = {}
         self._broken: set[str] = set()
-        self._foreign: ForeignTransport | None = None
-        self._lock = threading.Lock()
 
     def blob(self) -> str:
         """What workers of ours need to reach this one's memory."""
         return base64.b64encode(self._agent.export()).decode()
 
-    def foreign(self) -> ForeignTransport:
-        """This worker as one that is not ours knows it."""
-        with self._lock:
-            if self._foreign is None:
-                self._foreign = ForeignTransport(self._mapped, self._options)
-            return self._foreign
+    def nixl_name(self) -> str:
+        """This worker's name for those that know only NIXL."""
+        return self._agent.nixl_name()
 
-    def connect(self, said: Registration) -> None:
-        """Makes a decode worker reachable.
+    def nixl_metadata(self) -> bytes:
+        """What those need to reach this worker's memory."""
+        return self._agent.nixl_metadata()
+
+    def connect(self, said: Registration, layout: kvffi.Spec) -> None:
+        """Makes a decode worker reachable; `layout` is what it said of its caches.
 
         # Errors
         `MessageError` for a description without a blob, `kvffi.Error` for one that cannot be used.
         """
         if said.mapped is None:
-            self.foreign().connect(said.metadata)
-            return
-        self._peers[said.agent] = self.watch(str(said.mapped.get(BLOB, "")))
+            self._peers[said.agent] = self._agent.connect_foreign(said.agent, said.metadata, layout)
+        else:
+            self._peers[said.agent] = self.watch(str(said.mapped.get(BLOB, "")))
 
     def watch(self, blob: str) -> kvffi.Peer:
         """A worker of ours, of which can be asked whether its process is gone.
@@ -86,16 +61,14 @@ class Transport:
             raise MessageError(BLOB, "the agent's blob is no base64") from None
         return self._agent.connect(data)
 
-    def start(self, agent: str, peer: Mapped, answer: kvffi.Answer, request: str) -> Transfer:
-        """Begins to write what an answer says."""
-        known = self._peers.get(agent)
-        if known is None:
-            return self.foreign().start(agent, peer, answer)
+    def start(self, agent: str, answer: kvffi.Answer, request: str) -> kvffi.Transfer:
+        """Begins to write what an answer says. Nothing is done for each descriptor in Python."""
+        peer = self._peers[agent]
         if agent in self._broken:
             # NIXL does not mend a connection that has failed; the worker behind it may well live.
             self._broken.discard(agent)
-            self._agent.reconnect(known)
-        return self._agent.start(known, answer, request=request)
+            self._agent.reconnect(peer)
+        return self._agent.start(peer, answer, request=request)
 
     def failed(self, agent: str) -> None:
         """Notes that a transfer to a worker has failed."""
@@ -107,11 +80,9 @@ class Transport:
 
         Of a worker of ours on the same host the agent sees it by itself.
         """
-        known = self._peers.pop(agent, None)
-        if known is not None:
-            known.declare_gone()
-        elif self._foreign is not None:
-            self._foreign.declare_gone(agent)
+        peer = self._peers.pop(agent, None)
+        if peer is not None:
+            peer.declare_gone()
 
     def close(self) -> None:
         """Takes the memory out of NIXL's hands.
@@ -119,6 +90,4 @@ class Transport:
         # Errors
         `kvffi.LeftUnsettled` if something may still land: the memory has to stay mapped.
         """
-        if self._foreign is not None:
-            self._foreign.close()
         self._agent.close()

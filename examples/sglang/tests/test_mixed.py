@@ -31,19 +31,20 @@ CASES: dict[str, tuple[Model, tuple[int, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("side", KINDS)
-def test_every_byte_is_right(name: str, side: str) -> None:
-    model, tp = CASES[name]
+def test_every_byte_is_right(case: str, side: str) -> None:
+    model, tp = CASES[case]
     total: dict[str, Any] = {"total_layers": len(model.layers)} if model.stages else {}
     stages: dict[str, Any] = {"stages": (range(7), range(7, 15))} if model.stages else {}
+    name = {"model": "org/model"}
     slots = [(2, 5), (1, 0)] if model.mamba else [None, None]
     with deployment(
         model,
         kinds=KINDS[side],
         tp=tp,
-        prefill_options=total,
-        decode_options=stages,
+        prefill_options={**total, **name},
+        decode_options={**stages, **name},
     ) as engines:
         begin = time.monotonic()
         engines.run(Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0]))
