@@ -57,9 +57,9 @@
 //! | can a peer be of another library? | [`ForeignPeer`] in `agent::foreign` |
 //! | what may a descriptor touch? | `memory` |
 //! | how is a transfer cut into requests? | [`Limits`] in `batch` |
-//! | who posts and polls, and in which order? | `poster` |
+//! | who posts and polls, and in which order? | `poster`, `gate`, `inbox` |
 //! | how does an event loop wait for all of it? | [`Agent::event_fd`] in `wake` |
-//! | when is a transfer failed, and when settled? | [`TransferState`] in `transfer` |
+//! | when is a transfer failed, and when settled? | [`TransferState`] in `state` |
 //! | what may still land after a failure? | [`Quarantined`] in `quarantine`, `docs/settling.md` |
 //! | is a peer on this host, and is it alive? | [`Locality`] in `host` |
 //! | what is counted? | [`Stats`] in `stats`, `docs/METRICS.md` |
@@ -83,7 +83,9 @@ mod cuda;
 mod error;
 mod event;
 mod exchange;
+mod gate;
 mod host;
+mod inbox;
 pub mod lease;
 pub mod library;
 mod link;
@@ -97,7 +99,9 @@ mod poster;
 mod producer;
 mod pull;
 mod quarantine;
+mod state;
 mod stats;
+mod sync;
 mod transfer;
 mod transport;
 mod wake;
@@ -118,6 +122,7 @@ pub use nixl::NixlOptions;
 pub use notify::{MAX_NOTIFICATION_BYTES, Notification};
 pub use peer::Peer;
 pub use quarantine::Quarantined;
+pub use state::{TransferState, TransferStats};
 pub use stats::{BUCKET_SECONDS, Failures, Histogram, Stats};
-pub use transfer::{Transfer, TransferOptions, TransferState, TransferStats};
+pub use transfer::{Transfer, TransferOptions};
 pub use transport::{Piece, Progress, Request, RequestError, Transport};

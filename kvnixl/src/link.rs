@@ -12,7 +12,8 @@ use crate::lease::{PeerBook, PeerId, PeerState, RequestId};
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::quarantine::Claim;
-use crate::transfer::{Transfer, TransferOptions, TransferState};
+use crate::state::TransferState;
+use crate::transfer::{Transfer, TransferOptions};
 
 /// Counts of messages since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,9 @@ use kvplan::Op;
 
 use crate::batch::{Limits, Pieces};
 use crate::error::{Error, Result};
+use crate::gate::{Gate, InUse};
 use crate::host::Watch;
+use crate::inbox::{Inbox, Pause, Refused};
 use crate::quarantine::{Claim, Ledger, Quarantined};
 use crate::transfer::Shared;
 use crate::transport::{Piece, Progress, Request, RequestError, Transport};
@@ -61,85 +62,16 @@ pub(crate) struct Posted {
 /// Time between two looks at requests that may have settled since their peer is gone.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A count of unsettled transfers that this transfer is part of while the value lives.
-#[derive(Debug)]
-pub(crate) struct InUse(Arc<AtomicUsize>);
-
-impl InUse {
-    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(count.clone())
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Lets callers go before the next post.
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    waiting: AtomicUsize,
-}
-
-impl Gate {
-    /// While the guard lives, the thread posts nothing more (for a short while, see [`Gate::give_way`]).
-    pub(crate) fn enter(&self) -> impl Drop + '_ {
-        struct Guard<'a>(&'a Gate);
-        impl Drop for Guard<'_> {
-            fn drop(&mut self) {
-                self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-            }
-        }
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        Guard(self)
-    }
-
-    /// Waits until nobody is waiting, at most a millisecond: callers must not starve transfers either.
-    fn give_way(&self) {
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let start = Instant::now();
-        while self.waiting.load(Ordering::Acquire) > 0 && start.elapsed() < Duration::from_millis(1) {
-            thread::yield_now();
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Inbox {
-    queue: Mutex<Queue>,
-    wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    jobs: Vec<Job>,
-    /// When to give up on transfers that do not settle.
-    stop: Option<Instant>,
-    /// Why the thread is no more.
-    dead: Option<String>,
-}
-
-impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
 /// The thread's handle.
 #[derive(Debug)]
 pub(crate) struct Poster {
-    inbox: Arc<Inbox>,
+    inbox: Arc<Inbox<Job>>,
     thread: Option<JoinHandle<usize>>,
 }
 
 impl Poster {
     pub(crate) fn start(name: &str, transport: Arc<dyn Transport>, gate: Arc<Gate>, wake: Arc<Wake>) -> Result<Self> {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox::new());
         let worker = Worker { inbox: inbox.clone(), transport, gate, wake, request: Vec::new() };
         let thread = thread::Builder::new()
             .name(format!("kvnixl-{name}"))
@@ -149,39 +81,28 @@ impl Poster {
     }
 
     pub(crate) fn submit(&self, job: Job, agent: &str) -> Result<()> {
-        let mut queue = self.inbox.lock();
-        if let Some(why) = &queue.dead {
-            return Err(Error::NoThread { why: why.clone() });
-        }
-        if queue.stop.is_some() {
-            return Err(Error::ShutDown { agent: agent.to_owned() });
-        }
-        queue.jobs.push(job);
-        drop(queue);
-        self.inbox.wake.notify_one();
-        Ok(())
+        self.inbox.push(job).map_err(|refused| match refused {
+            Refused::Closed(why) => Error::NoThread { why: why.to_owned() },
+            Refused::Stopping => Error::ShutDown { agent: agent.to_owned() },
+        })
     }
 
     /// Has the thread look around: how long it may sleep has changed.
     pub(crate) fn rouse(&self) {
-        // With the lock, so that it is either asleep or has not decided yet.
-        let queue = self.inbox.lock();
-        self.inbox.wake.notify_one();
-        drop(queue);
+        self.inbox.rouse();
     }
 
     /// Posts nothing more, waits for what is in progress until `deadline`, ends the thread and returns how many
     /// transfers have not settled. Their requests are never released.
     pub(crate) fn stop(&mut self, deadline: Instant) -> usize {
         let Some(thread) = self.thread.take() else { return 0 };
-        self.inbox.lock().stop = Some(deadline);
-        self.inbox.wake.notify_one();
+        self.inbox.stop(deadline);
         thread.join().unwrap_or(0)
     }
 }
 
 struct Worker {
-    inbox: Arc<Inbox>,
+    inbox: Arc<Inbox<Job>>,
     transport: Arc<dyn Transport>,
     gate: Arc<Gate>,
     wake: Arc<Wake>,
@@ -193,17 +114,17 @@ impl Worker {
     fn run(mut self) -> usize {
         let mut jobs = VecDeque::new();
         let result = catch_unwind(AssertUnwindSafe(|| self.work(&mut jobs)));
-        let mut queue = self.inbox.lock();
         let panicked = result.is_err();
         if panicked {
             tracing::error!("the posting thread panicked; this is a bug");
         }
-        queue.dead = Some(if panicked { "it panicked; this is a bug" } else { "it was shut down" }.to_owned());
-        jobs.extend(queue.jobs.drain(..));
-        drop(queue);
-        for job in jobs.iter().filter(|job| !job.shared.is_finished()) {
+        jobs.extend(self.inbox.close(if panicked { "it panicked; this is a bug" } else { "it was shut down" }));
+        for job in jobs.iter_mut().filter(|job| !job.shared.is_finished()) {
             // A panic may have lost a request.
             let settled = !panicked && job.outstanding.is_empty() && job.stuck.is_empty();
+            if settled {
+                job.release();
+            }
             let cause = Arc::new(Error::ShutDown { agent: self.transport.name().to_owned() });
             job.shared.fail(cause, settled);
         }
@@ -234,7 +155,7 @@ impl Worker {
             }
             idle_rounds = if moved { 0 } else { idle_rounds.saturating_add(1) };
             // What is stuck never moves again: waiting for it is in vain.
-            let done = || !jobs.iter().any(Job::needs_care) && self.inbox.lock().jobs.is_empty();
+            let done = || !jobs.iter().any(Job::needs_care) && self.inbox.is_empty();
             if stop.is_some_and(|deadline| done() || Instant::now() >= deadline) {
                 return;
             }
@@ -243,43 +164,32 @@ impl Worker {
 
     /// Takes new transfers, and sleeps when there is nothing else to do.
     fn collect(&self, jobs: &mut VecDeque<Job>, idle_rounds: u32) -> Option<Instant> {
-        let mut queue = self.inbox.lock();
-        if queue.jobs.is_empty() {
+        let mut new = Vec::new();
+        let stop = self.inbox.take(&mut new, |stopping| {
             let only_failed = jobs.iter().all(|job| job.shared.is_finished());
+            let nap = self.wake.nap();
             match idle_rounds {
                 // Nothing to look after.
-                _ if !jobs.iter().any(Job::needs_care) && queue.stop.is_none() => {
+                _ if !jobs.iter().any(Job::needs_care) && !stopping => {
                     // What is stuck settles once its peer is known to be gone.
                     let look = (!jobs.is_empty()).then_some(LOOK);
-                    queue = match look.into_iter().chain(self.wake.nap()).min() {
-                        None => self.inbox.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner()),
-                        Some(pause) => {
-                            let woken = self.inbox.wake.wait_timeout(queue, pause);
-                            woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
-                        }
-                    };
+                    look.into_iter().chain(nap).min().map_or(Pause::UntilWoken, Pause::For)
                 }
-                0 => {}
+                0 => Pause::No,
                 // The first rounds poll at once: most requests end within microseconds.
-                1..=50 if !only_failed => {
-                    drop(queue);
-                    thread::yield_now();
-                    queue = self.inbox.lock();
-                }
+                1..=50 if !only_failed => Pause::Yield,
                 rounds => {
                     let pause = match rounds {
                         _ if only_failed => Duration::from_millis(5),
                         ..=500 => Duration::from_micros(50),
                         _ => Duration::from_millis(1),
                     };
-                    let pause = self.wake.nap().map_or(pause, |nap| nap.min(pause));
-                    let woken = self.inbox.wake.wait_timeout(queue, pause);
-                    queue = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+                    Pause::For(nap.map_or(pause, |nap| nap.min(pause)))
                 }
             }
-        }
-        jobs.extend(queue.jobs.drain(..));
-        queue.stop
+        });
+        jobs.extend(new);
+        stop
     }
 
     /// Polls what is in progress and posts at most one request. Says whether anything changed.
@@ -291,7 +201,7 @@ impl Worker {
         let finished = job.shared.is_finished();
         if finished {
             job.pieces.clear();
-        } else if job.shared.cancelled.load(Ordering::Acquire) {
+        } else if job.shared.standing.is_cancelled() {
             job.give_up(Error::Cancelled);
         } else if stopping {
             job.give_up(Error::ShutDown { agent: self.transport.name().to_owned() });
@@ -316,6 +226,17 @@ impl Worker {
         moved
     }
 
+    /// Lets callers go first, for at most a millisecond: they must not starve transfers either.
+    fn give_way(&self) {
+        if !self.gate.is_wanted() {
+            return;
+        }
+        let start = Instant::now();
+        while self.gate.is_wanted() && start.elapsed() < Duration::from_millis(1) {
+            thread::yield_now();
+        }
+    }
+
     fn post(&mut self, job: &mut Job) {
         let start = Instant::now();
         job.pieces.take(&job.limits, &mut self.request);
@@ -324,7 +245,7 @@ impl Worker {
             Err(cause) => return job.give_up(cause),
         };
         let prepare = start.elapsed();
-        self.gate.give_way();
+        self.give_way();
         let start = Instant::now();
         let posted = request.post();
         job.shared.count_request(prepare, start.elapsed());

@@ -13,7 +13,7 @@ use crate::lease::{
 };
 use crate::link::{Link, Load, Moving, sum};
 use crate::message::{Message, Verdict};
-use crate::transfer::TransferState;
+use crate::state::TransferState;
 
 /// A write of a part that has not settled.
 #[derive(Debug)]

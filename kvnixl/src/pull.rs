@@ -7,7 +7,7 @@ use crate::event::{Event, PullFailed, PullId};
 use crate::lease::{LeaseId, PeerId, RequestId};
 use crate::link::{Link, Moving, Sent};
 use crate::message::{Message, Verdict};
-use crate::transfer::TransferState;
+use crate::state::TransferState;
 
 /// First wait before a completion is sent again; doubles up to [`LONGEST_WAIT`].
 pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(50);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
-use crate::transfer::TransferStats;
+use crate::state::TransferStats;
 
 /// Upper bounds of [`Histogram`]'s buckets in seconds: 10 µs to 60 s, three to a decade.
 pub const BUCKET_SECONDS: [f64; 21] = [

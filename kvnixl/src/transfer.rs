@@ -1,13 +1,13 @@
 //! A transfer as its owner sees it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::batch::Limits;
 use crate::error::{Error, Result};
 use crate::quarantine::Ledger;
+use crate::state::{Standing, TransferState, TransferStats};
 use crate::stats::Outcome;
 use crate::wake::Wake;
 
@@ -66,60 +66,6 @@ impl TransferOptions {
     }
 }
 
-/// Where a transfer stands.
-///
-/// *Failed* and *settled* are two things: a transfer that failed may have requests under it that still write.
-/// Its blocks must not be reused before it is settled. The order is `InProgress`, then `Done`, or `Failed`
-/// unsettled, then `Failed` settled; the last step may never come, for example when a peer has stopped.
-#[derive(Clone, Debug)]
-pub enum TransferState {
-    /// Bytes may be moving.
-    InProgress,
-    /// Every byte is in place and the notification, if any, has been sent. Settled.
-    Done,
-    /// Not everything was moved.
-    Failed {
-        /// The first thing that went wrong.
-        cause: Arc<Error>,
-        /// Whether it is certain that nothing lands any more.
-        settled: bool,
-    },
-}
-
-impl TransferState {
-    /// Whether nothing can land any more, so that the blocks may be reused.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        matches!(self, Self::Done | Self::Failed { settled: true, .. })
-    }
-
-    /// Whether the outcome is known.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        !matches!(self, Self::InProgress)
-    }
-}
-
-/// What a transfer has cost so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TransferStats {
-    /// Bytes to move.
-    pub bytes: u64,
-    /// How many of them are padding, as the caller said.
-    pub padding: u64,
-    /// Descriptors asked for, before they were cut.
-    pub descriptors: usize,
-    /// Requests posted.
-    pub requests: usize,
-    /// Time spent preparing requests.
-    pub prepare: Duration,
-    /// Time spent inside posts.
-    pub post: Duration,
-    /// From the start to the outcome.
-    pub elapsed: Option<Duration>,
-}
-
 /// A transfer that was started. Dropping it lets the transfer go on unobserved; its blocks stay in use until
 /// it settles, which [`Agent::unsettled`](crate::Agent::unsettled) counts.
 ///
@@ -140,19 +86,19 @@ impl Transfer {
     /// Where it stands.
     #[must_use]
     pub fn state(&self) -> TransferState {
-        self.shared.status().state()
+        self.shared.standing.state()
     }
 
     /// What it has cost so far.
     #[must_use]
     pub fn stats(&self) -> TransferStats {
-        self.shared.status().stats
+        self.shared.standing.stats()
     }
 
     /// Says that the bytes are no longer wanted. What was not posted is not posted; what was posted still
     /// settles. No effect on a transfer that has finished.
     pub fn cancel(&self) {
-        self.shared.cancelled.store(true, Ordering::Release);
+        self.shared.standing.cancel();
     }
 
     /// Waits until every byte is in place, for at most `timeout`.
@@ -179,12 +125,8 @@ impl Transfer {
     }
 
     fn finish(&self, timeout: Duration, enough: impl Fn(&TransferState) -> bool) -> Result<()> {
-        let Shared { id, peer, changed, .. } = &*self.shared;
-        let not_yet = |status: &mut Status| !enough(&status.state());
-        let (status, _) = changed
-            .wait_timeout_while(self.shared.status(), timeout, not_yet)
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        match status.state() {
+        let Shared { id, peer, standing, .. } = &*self.shared;
+        match standing.wait(timeout, &enough) {
             TransferState::Done => Ok(()),
             state @ TransferState::Failed { .. } if enough(&state) => {
                 let TransferState::Failed { cause, settled } = state else { return Ok(()) };
@@ -211,27 +153,8 @@ pub(crate) struct Shared {
     /// Names transfer, request and peer in everything that is logged about it.
     pub(crate) span: tracing::Span,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) cancelled: AtomicBool,
+    pub(crate) standing: Standing,
     wake: Arc<Wake>,
-    status: Mutex<Status>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Status {
-    outcome: Option<Result<(), Arc<Error>>>,
-    settled: bool,
-    stats: TransferStats,
-}
-
-impl Status {
-    fn state(&self) -> TransferState {
-        match &self.outcome {
-            None => TransferState::InProgress,
-            Some(Ok(())) => TransferState::Done,
-            Some(Err(cause)) => TransferState::Failed { cause: cause.clone(), settled: self.settled },
-        }
-    }
 }
 
 impl Shared {
@@ -244,83 +167,63 @@ impl Shared {
         wake: Arc<Wake>,
     ) -> Self {
         ledger.recorder.started();
-        Self {
-            id,
-            peer,
-            started: Instant::now(),
-            span,
-            ledger,
-            cancelled: AtomicBool::new(false),
-            wake,
-            status: Mutex::new(Status { stats, ..Status::default() }),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// Tells those who wait for it, and those who wait for anything.
-    fn changed(&self) {
-        self.changed.notify_all();
-        self.wake.raise();
-    }
-
-    fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        Self { id, peer, started: Instant::now(), span, ledger, standing: Standing::new(stats), wake }
     }
 
     pub(crate) fn count_request(&self, prepare: Duration, post: Duration) {
-        let stats = &mut self.status().stats;
-        stats.requests += 1;
-        stats.prepare += prepare;
-        stats.post += post;
+        self.standing.count(|stats| {
+            stats.requests += 1;
+            stats.prepare += prepare;
+            stats.post += post;
+        });
         self.ledger.recorder.posted(post);
     }
 
     /// Records that every byte is in place and what became of the notification.
     pub(crate) fn complete(&self, notified: Result<(), Error>) {
         let _entered = self.span.enter();
-        let mut status = self.status();
-        if status.outcome.is_some() {
-            return;
-        }
-        status.stats.elapsed = Some(self.started.elapsed());
-        status.settled = true;
-        let stats = status.stats;
-        match &notified {
-            Ok(()) => {
-                tracing::debug!(requests = stats.requests, elapsed = ?stats.elapsed, "transfer done");
-                self.ledger.recorder.ended(&Outcome::Done(&stats));
+        let ended = self.standing.end(true, |stats| {
+            stats.elapsed = Some(self.started.elapsed());
+            match &notified {
+                Ok(()) => {
+                    tracing::debug!(requests = stats.requests, elapsed = ?stats.elapsed, "transfer done");
+                    self.ledger.recorder.ended(&Outcome::Done(stats));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "transfer done, but its notification could not be sent");
+                    self.ledger.recorder.ended(&Outcome::Unannounced);
+                }
             }
-            Err(error) => {
-                tracing::warn!(%error, "transfer done, but its notification could not be sent");
-                self.ledger.recorder.ended(&Outcome::Unannounced);
-            }
-        }
-        status.outcome = Some(notified.map_err(Arc::new));
-        self.changed();
+            notified.map_err(Arc::new)
+        });
+        self.told(ended);
     }
 
     /// Records why not everything was moved; the first cause stands.
     pub(crate) fn fail(&self, cause: Arc<Error>, settled: bool) {
         let _entered = self.span.enter();
-        let mut status = self.status();
-        if status.outcome.is_some() {
-            return;
-        }
-        status.stats.elapsed = Some(self.started.elapsed());
-        status.settled = settled;
-        tracing::warn!(settled, error = %cause, "transfer failed");
-        self.ledger.recorder.ended(&Outcome::Failed(&cause));
-        status.outcome = Some(Err(cause));
-        self.changed();
+        let ended = self.standing.end(settled, |stats| {
+            stats.elapsed = Some(self.started.elapsed());
+            tracing::warn!(settled, error = %cause, "transfer failed");
+            self.ledger.recorder.ended(&Outcome::Failed(&cause));
+            Err(cause)
+        });
+        self.told(ended);
     }
 
     /// Records that nothing can land any more.
     pub(crate) fn settle(&self) {
-        let mut status = self.status();
-        if !status.settled {
-            status.settled = true;
+        let settled = self.standing.settle();
+        if settled {
             self.span.in_scope(|| tracing::info!(after = ?self.started.elapsed(), "transfer settled"));
-            self.changed();
+        }
+        self.told(settled);
+    }
+
+    /// Wakes those who wait for anything at all.
+    fn told(&self, news: bool) {
+        if news {
+            self.wake.raise();
         }
     }
 
@@ -331,10 +234,13 @@ impl Shared {
 
     /// Why it failed.
     pub(crate) fn cause(&self) -> Option<Arc<Error>> {
-        self.status().outcome.as_ref()?.as_ref().err().cloned()
+        match self.standing.state() {
+            TransferState::Failed { cause, .. } => Some(cause),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.status().outcome.is_some()
+        self.standing.state().is_finished()
     }
 }
