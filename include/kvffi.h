@@ -86,6 +86,17 @@
  * comes first, or in an event loop, there is a file descriptor: kvffi_agent_get_fd.
  *
  *
+ * PROCESS
+ *
+ * UCX, under NIXL, logs to standard output, which is data in many programs, and reads its settings when it is loaded. So
+ * the library sets UCX_LOG_FILE=stderr in the environment of the process when it is loaded itself, and again, for programs
+ * that are linked with the archive and lack its constructor, before it loads NIXL. A variable that is set stays as it is:
+ * to have something else, set it first. It touches nothing else of the process: no signal handlers, no working directory,
+ * no standard streams. An engine that loads the library by dlopen does so before other threads use the environment.
+ *
+ * The library logs to nowhere until it is asked for its records: kvffi_logs_new.
+ *
+ *
  * VERSIONS
  *
  * Within a major version (before 1.0: within a minor version) a program that was compiled with an older header runs with
@@ -3460,6 +3471,137 @@ typedef struct kvffi_exchange_stats {
 kvffi_status kvffi_exchange_get_stats(kvffi_exchange *exchange,
                                       kvffi_exchange_stats *out_stats,
                                       kvffi_error **out_error);
+
+
+/* ---- Logs: what the library says of itself ----------------------------------------------------------------------- */
+
+/** Of a log record: something failed. */
+#define KVFFI_LOG_ERROR 1
+/** Of a log record: something is wrong or slow, and work goes on. */
+#define KVFFI_LOG_WARN 2
+/** Of a log record: agents, peers, what settles late. The default. */
+#define KVFFI_LOG_INFO 3
+/** Of a log record: every transfer, lease and message that is not sent. */
+#define KVFFI_LOG_DEBUG 4
+/** Of a log record: everything. */
+#define KVFFI_LOG_TRACE 5
+
+/**
+ * Log records that were taken. Immutable.
+ *
+ * Freed with kvffi_log_records_free.
+ */
+typedef struct kvffi_log_records kvffi_log_records;
+
+/**
+ * The library's log records, from when this was made until it is freed: one in a process at a time.
+ *
+ * Freed with kvffi_logs_free.
+ */
+typedef struct kvffi_logs kvffi_logs;
+
+/** What is kept of the log. Starts as KVFFI_LOG_OPTIONS_INIT; 0 is the default of every field. */
+typedef struct kvffi_log_options {
+    /** Size of this struct. */
+    size_t struct_size;
+    /** KVFFI_LOG_...: the least important records that are kept. 0 for KVFFI_LOG_INFO. */
+    int32_t level;
+    /** 0. */
+    uint32_t reserved;
+    /** Most records that wait to be taken; later ones are dropped and counted. 0 for 4096, at most 1,048,576. */
+    uint64_t capacity;
+} kvffi_log_options;
+#define KVFFI_LOG_OPTIONS_INIT { sizeof(kvffi_log_options), 0, 0, 0 }
+
+/** A log record. Its pointers are valid until the kvffi_log_records is freed. Frozen: never grows. */
+typedef struct kvffi_log_record {
+    /** When, in nanoseconds since 1970 (UTC). */
+    uint64_t time_ns;
+    /** KVFFI_LOG_... */
+    int32_t level;
+    /** 0. */
+    uint32_t reserved;
+    /** Which part of the library, such as "kvnixl::agent"; ends with a NUL. */
+    const char *target;
+    /**
+     * What happened, with its fields as key=value, and those of the transfer that it belongs to; UTF-8 that ends with a
+     * NUL.
+     */
+    const char *message;
+} kvffi_log_record;
+
+/**
+ * Begins to keep the library's log records, of all its objects.
+ *
+ * options: NULL for the defaults.
+ * out_logs: the log, to be freed with kvffi_logs_free; NULL if the call fails.
+ *
+ * KVFFI_ERR_IN_USE if the process has one, or if the library is part of a Rust program that listens itself.
+ * KVFFI_ERR_SYSTEM. Threads: any number at once.
+ */
+kvffi_status kvffi_logs_new(const kvffi_log_options *options,
+                            kvffi_logs **out_logs,
+                            kvffi_error **out_error);
+
+/**
+ * Hands out a file descriptor that is readable while records wait. Only wait for it to be readable: do not read, write or
+ * close it.
+ *
+ * out_fd: valid until the log is freed. Left alone if the call fails.
+ *
+ * Threads: any number at once.
+ */
+kvffi_status kvffi_logs_get_fd(const kvffi_logs *logs,
+                               int32_t *out_fd,
+                               kvffi_error **out_error);
+
+/**
+ * Takes the records that wait.
+ *
+ * out_records: the records, to be freed with kvffi_log_records_free; NULL if there are none or the call fails.
+ * out_dropped: how many records found no room since the last call; may be NULL. Left alone if the call fails.
+ *
+ * Threads: any number at once; each record is taken once.
+ */
+kvffi_status kvffi_logs_take(const kvffi_logs *logs,
+                             kvffi_log_records **out_records,
+                             uint64_t *out_dropped,
+                             kvffi_error **out_error);
+
+/**
+ * Number of records; 0 if records is NULL or no kvffi_log_records.
+ *
+ * Threads: any number at once.
+ */
+size_t kvffi_log_records_len(const kvffi_log_records *records);
+
+/**
+ * Copies records into the caller's array, in order.
+ *
+ * array, capacity: the array; may be NULL if capacity is 0. Nothing is written to it if the call fails.
+ * out_len: number of records; also written with KVFFI_ERR_BUFFER_TOO_SMALL.
+ *
+ * KVFFI_ERR_BUFFER_TOO_SMALL if capacity is below that number. Threads: any number at once.
+ */
+kvffi_status kvffi_log_records_get(const kvffi_log_records *records,
+                                   kvffi_log_record *array,
+                                   size_t capacity,
+                                   size_t *out_len,
+                                   kvffi_error **out_error);
+
+/**
+ * Frees records. NULL does nothing.
+ *
+ * Threads: no other call may use these records, then or later.
+ */
+void kvffi_log_records_free(kvffi_log_records *records);
+
+/**
+ * Stops keeping records, and drops those that wait. NULL does nothing.
+ *
+ * Threads: no other call may use this log, then or later.
+ */
+void kvffi_logs_free(kvffi_logs *logs);
 
 #ifdef __cplusplus
 }

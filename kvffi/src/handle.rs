@@ -53,7 +53,9 @@ impl Kind {
     pub(crate) const EXCHANGE: Self = Self::new(b"kvffiEXC", "kvffi_exchange");
     pub(crate) const EVENTS: Self = Self::new(b"kvffiEVE", "kvffi_events");
     pub(crate) const PUSHES: Self = Self::new(b"kvffiPUS", "kvffi_pushes");
-    const ALL: [Self; 20] = [
+    pub(crate) const LOGS: Self = Self::new(b"kvffiLOG", "kvffi_logs");
+    pub(crate) const LOG_RECORDS: Self = Self::new(b"kvffiREC", "kvffi_log_records");
+    const ALL: [Self; 22] = [
         Self::ERROR,
         Self::TEXT,
         Self::SPEC,
@@ -74,6 +76,8 @@ impl Kind {
         Self::EXCHANGE,
         Self::EVENTS,
         Self::PUSHES,
+        Self::LOGS,
+        Self::LOG_RECORDS,
     ];
 }
 

@@ -37,10 +37,11 @@
 //! | `exchange_pull` | its consumer's side: `kvffi_exchange_pull`, `_reserve`, … |
 //! | `event` | `kvffi_exchange_poll` and `kvffi_events`: what has happened |
 //! | `exchange_stats` | `kvffi_exchange_stats`: what it counts |
+//! | `log` | `kvffi_logs`: what the library logs |
 //!
 //! and what they share: `handle` (tagged opaque handles), `boundary` (panics stop here), `argument` (pointers from C
 //! become references or errors), `options` (structs that grow), `fork` (objects that are the parent's), `nixl_failure`
-//! (errors of [`kvnixl`]).
+//! (errors of [`kvnixl`]), `process` (the environment that NIXL needs), `log_collector` (where `tracing` ends).
 //!
 //! # Safety
 //!
@@ -72,6 +73,8 @@ mod fork;
 mod handle;
 mod limits;
 mod local_plan;
+mod log;
+mod log_collector;
 mod loopback;
 mod nixl_failure;
 mod notification;
@@ -81,6 +84,7 @@ mod page_attention;
 mod page_state;
 mod pair;
 mod peer;
+mod process;
 mod quarantine;
 mod request;
 mod share;
@@ -109,6 +113,7 @@ pub use exchange_stats::*;
 pub use foreign::*;
 pub use limits::*;
 pub use local_plan::*;
+pub use log::*;
 pub use loopback::*;
 pub use notification::*;
 pub use page::*;

@@ -5,7 +5,10 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Link, build_c, build_c_with, repository, run, under_valgrind, under_valgrind_with, work_dir};
+use support::{
+    Link, build_c, build_c_with, repository, run, under_valgrind, under_valgrind_to_the_end, under_valgrind_with,
+    work_dir,
+};
 
 fn c_test(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
@@ -91,6 +94,28 @@ fn every_bad_call_on_exchanges_gets_a_status_and_a_text() {
     let program = build_c(&c_test("bad_exchange.c"), &work_dir("bad_exchange"), Link::Static);
     assert_eq!(stdout(&program), "every bad call on exchanges was answered\n");
     under_valgrind(&program);
+}
+
+#[test]
+fn log_records_are_taken_and_bounded() {
+    for link in [Link::Shared, Link::Static] {
+        let program = build_c(&c_test("logs.c"), &work_dir(&format!("logs_{link:?}")), link);
+        assert_eq!(stdout(&program), "records are taken\n");
+        // tracing keeps the one subscriber of the process.
+        under_valgrind_to_the_end(&program);
+    }
+}
+
+#[test]
+fn process_defaults_are_set_on_loading_and_on_first_use_and_never_override() {
+    for link in [Link::Shared, Link::Static] {
+        let program = build_c(&c_test("defaults.c"), &work_dir(&format!("defaults_{link:?}")), link);
+        let said = |command: &mut Command| String::from_utf8(run(command).stdout).expect("UTF-8");
+        let unset = said(Command::new(&program).env_remove("UCX_LOG_FILE"));
+        // An archive's constructor may be left out by the linker; the first agent makes up for it.
+        assert!(unset == "stderr stderr\n" || (link == Link::Static && unset == "unset stderr\n"), "{unset}");
+        assert_eq!(said(Command::new(&program).env("UCX_LOG_FILE", "/dev/null")), "/dev/null /dev/null\n");
+    }
 }
 
 #[test]

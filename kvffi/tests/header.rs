@@ -41,6 +41,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("exchange_pull", "Pulling and reserving: the consumer's side of an exchange"),
     ("event", "Events: what has happened at an exchange"),
     ("exchange_stats", "Statistics of an exchange"),
+    ("log", "Logs: what the library says of itself"),
 ];
 
 fn crate_file(name: &str) -> String {

@@ -113,6 +113,8 @@ const LAYOUTS: &[Layout] = layouts! {
         in_flight_transfers: 160, in_flight_bytes: 168, in_flight_descriptors: 176, unsettled: 184, quarantined: 192,
         quarantined_bytes: 200
     }
+    kvffi_log_options: 24 { struct_size: 0, level: 8, reserved: 12, capacity: 16 }
+    kvffi_log_record: 32 { time_ns: 0, level: 8, reserved: 12, target: 16, message: 24 }
     kvffi_bucket: 16 { upper_seconds: 0, count: 8 }
     kvffi_exchange_options: 96 {
         struct_size: 0, lease_ttl_ms: 8, lease_max_lifetime_ms: 16, lease_remember_ms: 24, lost_readers: 32,

@@ -64,7 +64,8 @@ impl Library {
                 _ => Ok(library.clone()),
             };
         }
-        set_process_defaults();
+        // SAFETY: this module's contract: load before other threads use the environment.
+        unsafe { set_process_defaults() };
         let mut tried = Vec::new();
         for place in places(path) {
             match place.and_then(|place| open(&place).map_err(|why| Attempt { place: shown(&place), why })) {
@@ -222,12 +223,18 @@ fn described(error: &libloading::Error) -> String {
     text.trim().to_owned()
 }
 
-fn set_process_defaults() {
+/// Sets what must be in the environment before NIXL is loaded, see the module's documentation. Variables that are set
+/// stay as they are, and so a second call does nothing. Loading calls it; who can, calls it earlier, before there are
+/// other threads.
+///
+/// # Safety
+///
+/// No other thread reads or changes the environment through C at the same time. Rust's own accesses are serialised.
+pub unsafe fn set_process_defaults() {
     const DEFAULTS: [(&str, &str); 1] = [("UCX_LOG_FILE", "stderr")];
     for (name, value) in DEFAULTS {
         if env::var_os(name).is_none() {
-            // SAFETY: Rust's own accesses are serialised. C code that reads the environment on another thread at
-            // the same time is excluded by this module's contract: load before other threads do.
+            // SAFETY: the caller's promise.
             unsafe { env::set_var(name, value) };
         }
     }

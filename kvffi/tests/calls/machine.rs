@@ -29,10 +29,12 @@ pub enum Kind {
     Exchange,
     Events,
     Pushes,
+    Logs,
+    LogRecords,
 }
 
 impl Kind {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Error,
         Self::Text,
         Self::Spec,
@@ -53,6 +55,8 @@ impl Kind {
         Self::Exchange,
         Self::Events,
         Self::Pushes,
+        Self::Logs,
+        Self::LogRecords,
     ];
 
     /// Its `_free`, with the name.
@@ -89,6 +93,8 @@ impl Kind {
             Self::Exchange => free!(kvffi_exchange_free),
             Self::Events => free!(kvffi_events_free),
             Self::Pushes => free!(kvffi_pushes_free),
+            Self::Logs => free!(kvffi_logs_free),
+            Self::LogRecords => free!(kvffi_log_records_free),
         }
     }
 }

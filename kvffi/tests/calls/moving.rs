@@ -41,6 +41,7 @@ pub const OPERATIONS: &[Operation] = &[
     descriptor,
     shutdown,
     look,
+    logs,
 ];
 
 /// Bytes of a cache: four blocks of 32, 64 apart.
@@ -403,4 +404,29 @@ fn look(m: &mut Machine<'_>) -> Result<()> {
         m.called(name);
     }
     Ok(())
+}
+
+fn logs(m: &mut Machine<'_>) -> Result<()> {
+    let value = kvffi_log_options {
+        struct_size: 0,
+        level: m.enumerated(0, KVFFI_LOG_TRACE)?,
+        reserved: m.number32(&[0])?,
+        capacity: m.number(&[0, 1, 100])?,
+    };
+    let options = if m.bytes.arbitrary()? { std::ptr::null() } else { m.sized(value)? };
+    make!(m, Logs, kvffi_logs_new(options))?;
+    let (logs, fd, dropped) = (m.handle::<kvffi_logs>(Kind::Logs)?, m.memory(&[0]).cast(), m.memory(&[0]));
+    call!(m, kvffi_logs_get_fd(logs, fd))?;
+    // SAFETY: the machine's arguments keep to what cannot be checked.
+    m.make_if_any("kvffi_logs_take", Kind::LogRecords, |made, error| unsafe {
+        kvffi_logs_take(logs, made, dropped, error)
+    })?;
+    let records = m.handle::<kvffi_log_records>(Kind::LogRecords)?.cast_const();
+    // SAFETY: alive, NULL, or readable memory.
+    assert!(unsafe { kvffi_log_records_len(records) } <= 4096);
+    m.called("kvffi_log_records_len");
+    // SAFETY: as above.
+    m.list("kvffi_log_records_get", |array, capacity, len, error| unsafe {
+        kvffi_log_records_get(records, array, capacity, len, error)
+    })
 }

@@ -100,19 +100,28 @@ pub(crate) fn build_c_against(
 
 /// Runs a program under valgrind: any error and any leak fails it. Says so where there is no valgrind.
 pub(crate) fn under_valgrind(program: &Path) {
-    under_valgrind_with(program, &[]);
+    valgrind("all", program, &[]);
 }
 
 /// As [`under_valgrind`], for a program with arguments.
 pub(crate) fn under_valgrind_with(program: &Path, arguments: &[&str]) {
+    valgrind("all", program, arguments);
+}
+
+/// As [`under_valgrind`], for a program in which something is kept, and can be reached, to the end of the process.
+pub(crate) fn under_valgrind_to_the_end(program: &Path) {
+    valgrind("definite,indirect,possible", program, &[]);
+}
+
+fn valgrind(leaks: &str, program: &Path, arguments: &[&str]) {
     if !has("valgrind") {
         println!("skipped: valgrind is not installed, leaks in {} were not looked for", program.display());
         return;
     }
     let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=all"]);
-    command.args(["--errors-for-leak-kinds=all", "--track-origins=yes"]).arg(program).args(arguments);
-    run(&mut command);
+    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--track-origins=yes"]);
+    command.args([format!("--show-leak-kinds={leaks}"), format!("--errors-for-leak-kinds={leaks}")]);
+    run(command.arg(program).args(arguments));
 }
 
 /// The name under which programs ask for the shared library.

@@ -171,6 +171,11 @@ KVFFI_WHY_ALL_READ = 1
 KVFFI_WHY_READERS_LOST = 2
 KVFFI_WHY_EXPIRED = 3
 KVFFI_WHY_ABORTED = 4
+KVFFI_LOG_ERROR = 1
+KVFFI_LOG_WARN = 2
+KVFFI_LOG_INFO = 3
+KVFFI_LOG_DEBUG = 4
+KVFFI_LOG_TRACE = 5
 
 
 class KeyValue(Struct):
@@ -1243,6 +1248,38 @@ class ExchangeStats(Growing):
     )
 
 
+class LogOptions(Growing):
+    """kvffi_log_options"""
+
+    struct_size: int
+    level: int
+    reserved: int
+    capacity: int
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("level", c_int32),
+        ("reserved", c_uint32),
+        ("capacity", c_uint64),
+    )
+
+
+class LogRecord(Struct):
+    """kvffi_log_record"""
+
+    time_ns: int
+    level: int
+    reserved: int
+    target: bytes | None
+    message: bytes | None
+    _fields_ = (
+        ("time_ns", c_uint64),
+        ("level", c_int32),
+        ("reserved", c_uint32),
+        ("target", c_char_p),
+        ("message", c_char_p),
+    )
+
+
 # By the name that the header has.
 STRUCTS: dict[str, type[Struct]] = {
     "kvffi_key_value": KeyValue,
@@ -1289,6 +1326,8 @@ STRUCTS: dict[str, type[Struct]] = {
     "kvffi_push_source": PushSource,
     "kvffi_event": Event,
     "kvffi_exchange_stats": ExchangeStats,
+    "kvffi_log_options": LogOptions,
+    "kvffi_log_record": LogRecord,
 }
 
 
@@ -1440,6 +1479,13 @@ class Functions:
     kvffi_events_get: Callable[[Pointer, int, Pointer, Pointer], int]
     kvffi_events_free: Callable[[Pointer], None]
     kvffi_exchange_get_stats: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_logs_new: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_logs_get_fd: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_logs_take: Callable[[Pointer, Pointer, Pointer, Pointer], int]
+    kvffi_log_records_len: Callable[[Pointer], int]
+    kvffi_log_records_get: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_log_records_free: Callable[[Pointer], None]
+    kvffi_logs_free: Callable[[Pointer], None]
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Looks every function up; `AttributeError` names one that the library lacks."""
@@ -1597,4 +1643,11 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_events_get", c_int32, (c_void_p, c_size_t, c_void_p, c_void_p)),
     ("kvffi_events_free", None, (c_void_p,)),
     ("kvffi_exchange_get_stats", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_logs_new", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_logs_get_fd", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_logs_take", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_log_records_len", c_size_t, (c_void_p,)),
+    ("kvffi_log_records_get", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_log_records_free", None, (c_void_p,)),
+    ("kvffi_logs_free", None, (c_void_p,)),
 )
