@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import kvffi
 from conftest import ROOT
 from kvffi import _declarations, _names
 from kvffi._library import functions
@@ -70,6 +71,14 @@ def test_every_function_is_in_the_library() -> None:
         ("PACKING", _names.Packing),
         ("CONV", _names.Conv),
         ("LAYOUT", _names.Layout),
+        ("LOOPBACK", _names.Fault),
+        ("LOCALITY", _names.Locality),
+        ("BARRIER", _names.Barrier),
+        ("HISTOGRAM", _names.Histogram),
+        ("LOST_READERS", _names.LostReaders),
+        ("LOG", _names.LogLevel),
+        ("EVENT", kvffi.EventKind),
+        ("WHY", kvffi.Why),
     ],
 )
 def test_the_words_are_those_of_the_header(prefix: str, words: object) -> None:

@@ -38,6 +38,7 @@ from ._names import (
     Kind,
     Layout,
     Locality,
+    LogLevel,
     Mem,
     Op,
     Packing,
@@ -84,6 +85,7 @@ from .errors import (
 from .event import Event, EventKind, Why
 from .exchange import Exchange, ExchangeOptions, PullPart, PushId, PushSource, Wanted
 from .local_plan import LocalPlan, Member
+from .logs import LogRecord, Logs
 from .loopback import Loopback
 from .page import Page
 from .pair import GAP_ANY, Pair
@@ -135,6 +137,9 @@ __all__ = [
     "Limits",
     "LocalPlan",
     "Locality",
+    "LogLevel",
+    "LogRecord",
+    "Logs",
     "Loopback",
     "Mem",
     "Member",

@@ -1,0 +1,110 @@
+"""What the library says of itself."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import select
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from . import _declarations as c
+from ._handle import Handle, Owner, call, structs
+from ._library import functions
+from ._names import LogLevel, number, word
+from ._time import end_of
+
+# As Python's logging has them; it has none for "trace".
+_LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG, "trace": 5}
+
+
+class LogRecord(NamedTuple):
+    """A log record: seconds since 1970, how important, which part of the library, and what happened."""
+
+    time: float
+    level: LogLevel
+    target: str
+    message: str
+
+
+class Logs(Handle):
+    """The library's log records, from when this is made until it is closed: one in a process at a time.
+
+    `level`: the least important records that are kept. `capacity`: most records that wait to be taken, 4096 by default;
+    later ones are dropped, and counted in `dropped`. Nothing calls into Python: the engine takes records when it likes.
+
+        with kvffi.Logs("debug") as logs:
+            ...
+            logs.forward()
+    """
+
+    __slots__ = ("dropped",)
+
+    def __init__(self, level: LogLevel = "info", *, capacity: int = 0) -> None:
+        library = functions()
+        options = c.LogOptions(level=number("LOG", level), capacity=capacity)
+        owner = Owner(library.kvffi_logs_free)
+        call(library.kvffi_logs_new, ctypes.byref(options), ctypes.byref(owner))
+        self._owner = owner
+        # Records that found no room, so far.
+        self.dropped = 0
+
+    def take(self) -> list[LogRecord]:
+        """Takes the records that wait, in order."""
+        library = functions()
+        taken = Owner(library.kvffi_log_records_free)
+        dropped = ctypes.c_uint64()
+        call(library.kvffi_logs_take, self._live(), ctypes.byref(taken), ctypes.byref(dropped))
+        self.dropped += dropped.value
+        if not taken:
+            return []
+        return [
+            LogRecord(
+                each.time_ns / 1e9,
+                word("LOG", each.level),
+                (each.target or b"").decode(),
+                (each.message or b"").decode(),
+            )
+            for each in structs(c.LogRecord, library.kvffi_log_records_get, taken)
+        ]
+
+    def listen(self, timeout: float | None = None) -> Iterator[LogRecord]:
+        """Records as they come; ends when none has come for `timeout` seconds. Waits without the GIL."""
+        end = end_of(timeout)
+        while True:
+            for record in self.take():
+                yield record
+                end = end_of(timeout)
+            left = end - time.monotonic()
+            # Nobody else frees the log, and its descriptor, while this one waits.
+            logs = self._live()
+            poll = select.poll()
+            poll.register(self.fd(), select.POLLIN)
+            ready = poll.poll(None if math.isinf(left) else max(left, 0) * 1000)
+            del logs
+            if not ready:
+                return
+
+    def fd(self) -> int:
+        """A file descriptor that is readable while records wait; valid until this is closed."""
+        fd = ctypes.c_int32()
+        call(functions().kvffi_logs_get_fd, self._live(), ctypes.byref(fd))
+        return fd.value
+
+    def forward(self, name: str = "kvffi") -> int:
+        """Hands the records that wait to Python's `logging`, to loggers below `name`; how many there were.
+
+        A record of the part "kvnixl::agent" goes to the logger "kvffi.kvnixl.agent".
+        """
+        records = self.take()
+        for record in records:
+            logger = logging.getLogger(".".join((name, *record.target.split("::"))))
+            level = _LEVELS.get(record.level, logging.INFO)
+            if logger.isEnabledFor(level):
+                made = logger.makeRecord(logger.name, level, record.target, 0, record.message, (), None)
+                made.created = record.time
+                made.msecs = record.time % 1 * 1000
+                logger.handle(made)
+        return len(records)
