@@ -27,8 +27,8 @@ from .sockets import ControlSocket
 from .states import Poll
 from .transport import Transport
 
-IDLE = 0.0002
-"""Seconds between two looks at what was posted."""
+NAP = 0.001
+"""Longest wait for the end of a transfer before new chunks are looked at, in seconds."""
 
 REMEMBERED = 5.0
 """Seconds for which a room that was aborted before its other half came is remembered."""
@@ -361,7 +361,8 @@ class PrefillManager:
                     log.warning("room %d failed: %s", room.number, error)
                     with self._lock:
                         self._fail(room, f"{type(error).__name__}: {error}")
-            time.sleep(IDLE)
+            if any(room.moving for room in rooms):
+                self._transport.wait(NAP)
 
     def _has_work(self, room: PrefillRoom) -> bool:
         moving = bool(room.moving or room.chunks) and room.is_complete and not room.is_stuck
@@ -370,11 +371,7 @@ class PrefillManager:
         return moving or finished or drained or bool(room.untold(self._peers))
 
     def _advance(self, room: PrefillRoom) -> None:
-        with self._lock:
-            chunk = room.chunks.popleft() if room.chunks and room.is_complete and not room.state.is_final else None
-            if chunk is not None:
-                room.state = Poll.TRANSFERRING
-        if chunk is not None:
+        while (chunk := self._next(room)) is not None:
             for agent, transfer in self._start(room, chunk):
                 with self._lock:
                     room.moving.append((agent, transfer))
@@ -390,6 +387,13 @@ class PrefillManager:
                     self._fail(room, f"a write to {agent} failed: {transfer.error()}")
             room.is_stuck = bool(states) and all(state == "unsettled" for _, _, state in states)
         self._conclude(room)
+
+    def _next(self, room: PrefillRoom) -> Chunk | None:
+        with self._lock:
+            if not room.chunks or not room.is_complete or room.state.is_final:
+                return None
+            room.state = Poll.TRANSFERRING
+            return room.chunks.popleft()
 
     def _start(self, room: PrefillRoom, chunk: Chunk) -> Iterator[tuple[str, kvffi.Transfer]]:
         for wanted in room.wanted.values():

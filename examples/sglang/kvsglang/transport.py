@@ -70,6 +70,10 @@ class Transport:
             self._agent.reconnect(peer)
         return self._agent.start(peer, answer, request=request)
 
+    def wait(self, seconds: float) -> None:
+        """Waits until a transfer ends, or for so long; the GIL is free."""
+        self._agent.wait_for_news(seconds)
+
     def failed(self, agent: str) -> None:
         """Notes that a transfer to a worker has failed."""
         if agent in self._peers:

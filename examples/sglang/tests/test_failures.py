@@ -12,21 +12,22 @@ from harness.deployment import Deployment, Request, deployment
 from harness.expect import Expectation, Moved
 from harness.model import Model
 from harness.settings import Settings
-from harness.worker import PATIENCE, Remote
+from harness.worker import PATIENCE, Chunk, Remote
 
 OURS = ("ours", "ours")
-# 4 buffers of 4 MiB that move in posts of a page: a request takes a good part of a second.
-MODEL = Model(layers=(0, 1), heads=4, head_bytes=16, page_tokens=16, num_pages=4096)
-SLOW = {"most_bytes": 1024}
-PAGES = list(range(4096))
+MODEL = Model(layers=(0, 1), heads=4, head_bytes=16, page_tokens=16, num_pages=1024)
+# In posts of a page, one at a time.
+SLOW = {"most_bytes": 1024, "most_posts": 1}
+PAGES = list(range(1024))
+HALF = len(PAGES) // 2
 PROMPTLY = 2.0
 
 
 def begin(engines: Deployment, room: int) -> Request:
-    """Starts a long request and returns while it is under way."""
-    request = Request(room, PAGES, PAGES[::-1])
+    """Starts a request and returns while its first half is under way; the second has not been sent."""
+    request = Request(room, PAGES, PAGES[::-1], chunks=(HALF, HALF))
     engines.start(request)
-    engines.send(request)
+    engines.prefill[0].send(room, Chunk(PAGES[:HALF]))
     assert until(lambda: engines.decode[0].changed() > 0, PROMPTLY)
     assert engines.prefill[0].poll(room) == "Transferring"
     return request
@@ -89,7 +90,7 @@ def test_whoever_ends_a_request_ends_it_on_both_sides_and_pages_are_free_once_dr
         then = decode.memory()
         decode.sleep(0.3)
         assert all((a == b).all() for a, b in zip(then, decode.memory(), strict=True)), "bytes landed after the release"
-        assert 0 < cut(engines, request) < 4 * len(PAGES)
+        assert 0 < cut(engines, request) <= 4 * HALF
         for worker in (one, other):
             worker.call(1, "clear")
         engines.expected[0].memory = then
@@ -160,6 +161,7 @@ def test_a_decode_worker_that_dies_fails_its_requests_and_its_successor_is_serve
         begin(engines, 1)
         engines.decode[0].kill()
         prefill = engines.prefill[0]
+        prefill.send(1, Chunk(PAGES[HALF:]))
         assert prefill.until(1, ["Failed"], PATIENCE) == "Failed"
         assert prefill.ask("reason", 1)
         # That the process has ended settles what was posted, and the agent sees it.

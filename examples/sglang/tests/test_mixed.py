@@ -9,6 +9,7 @@ import pytest
 from harness.deployment import Request, deployment
 from harness.loader import MissingEngineError, folder
 from harness.model import Mamba, Model
+from harness.worker import Chunk
 
 try:
     folder()
@@ -91,18 +92,16 @@ def test_an_abort_reaches_the_other_kind(side: str, aborting: str) -> None:
 
 
 def test_the_death_of_a_decode_worker_of_the_other_kind_settles_when_it_is_declared() -> None:
-    model = Model(layers=(0, 1), heads=4, head_bytes=16, page_tokens=16, num_pages=4096)
-    pages = list(range(4096))
-    with deployment(model, kinds=("ours", "sglang"), prefill_options={"most_bytes": 1024, "most_posts": 2}) as engines:
+    with deployment(Model(layers=(0, 1)), kinds=("ours", "sglang")) as engines:
         prefill, decode = engines.prefill[0], engines.decode[0]
-        request = Request(7, pages, pages[::-1])
-        engines.start(request)
-        engines.send(request)
+        engines.start(Request(7, [1, 2], [10, 11]))
+        prefill.send(7, Chunk([1]))
         end = time.monotonic() + 5
         while decode.changed() == 0 and time.monotonic() < end:
             time.sleep(0.01)
         endpoint = f"127.0.0.1:{decode.ask('rank_port')}"
         decode.kill()
+        prefill.send(7, Chunk([2]))
         assert prefill.until(7, ["Failed"], 10) == "Failed"
         prefill.sleep(0.5)
         # NIXL's error says nothing about what is on its way.
