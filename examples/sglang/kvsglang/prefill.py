@@ -63,15 +63,16 @@ class PrefillManager:
         self._thread.start()
         self._socket.start()
         if options.bootstrap:
-            bootstrap.register(
-                options.bootstrap,
-                place,
-                options.host,
-                self._socket.port,
-                self.lists.page_tokens,
-                self.lists.dtype,
-                self._transport.blob(),
-            )
+            try:
+                self._introduce()
+            except BaseException:
+                self.close()
+                raise
+
+    def _introduce(self) -> None:
+        lists, port = self.lists, self._socket.port
+        where = self.options.bootstrap, self.place, self.options.host, port
+        bootstrap.register(*where, lists.page_tokens, lists.dtype, self._transport.blob())
 
     @property
     def endpoint(self) -> str:
@@ -326,7 +327,9 @@ class PrefillManager:
             room.state = Poll.WAITING_FOR_INPUT
 
     def _fail(self, room: PrefillRoom, reason: str) -> None:
-        room.state, room.reason = Poll.FAILED, room.reason or reason
+        if room.state.is_final:
+            return
+        room.state, room.reason = Poll.FAILED, reason
         room.chunks.clear()
         for _, transfer in room.moving:
             transfer.cancel()
@@ -372,11 +375,15 @@ class PrefillManager:
 
     def _advance(self, room: PrefillRoom) -> None:
         while (chunk := self._next(room)) is not None:
-            for agent, transfer in self._start(room, chunk):
+            try:
+                for agent, transfer in self._start(room, chunk):
+                    with self._lock:
+                        room.moving.append((agent, transfer))
+                        if room.state.is_final:
+                            transfer.cancel()
+            finally:
                 with self._lock:
-                    room.moving.append((agent, transfer))
-                    if room.state.is_final:
-                        transfer.cancel()
+                    room.is_starting = False
         states = [(agent, transfer, transfer.poll()) for agent, transfer in list(room.moving)]
         with self._lock:
             for agent, transfer, state in states:
@@ -393,6 +400,8 @@ class PrefillManager:
             if not room.chunks or not room.is_complete or room.state.is_final:
                 return None
             room.state = Poll.TRANSFERRING
+            # From here on it is not drained, whoever asks.
+            room.is_starting = True
             return room.chunks.popleft()
 
     def _start(self, room: PrefillRoom, chunk: Chunk) -> Iterator[tuple[str, kvffi.Transfer]]:

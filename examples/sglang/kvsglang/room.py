@@ -53,6 +53,8 @@ class PrefillRoom:
     chunks: deque[Chunk] = field(default_factory=deque)
     moving: list[tuple[str, kvffi.Transfer]] = field(default_factory=list)
     """Agents, and what is on its way to them and has not settled."""
+    is_starting: bool = False
+    """Whether a chunk has been taken and what moves it is not in `moving` yet."""
     num_bytes: int = 0
     """Bytes that were handed to the transport."""
     all_queued: bool = False
@@ -69,6 +71,8 @@ class PrefillRoom:
 
     def is_drained(self, agent: str | None = None) -> bool:
         """Whether nothing of it is written any more, to one decode worker or to any."""
+        if self.is_starting:
+            return False
         busy = {name for name, _ in self.moving}
         return agent not in busy if agent is not None else not busy
 

@@ -98,6 +98,24 @@ def test_whoever_ends_a_request_ends_it_on_both_sides_and_pages_are_free_once_dr
         engines.check()
 
 
+def test_no_byte_lands_after_a_release_whenever_the_abort_comes() -> None:
+    with deployment(MODEL, kinds=OURS, prefill_options=SLOW) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        for room in range(40):
+            request = Request(room, PAGES[:256], PAGES[256:512])
+            engines.start(request)
+            engines.send(request)
+            decode.sleep(0.0005 * (room % 8))
+            decode.call(room, "abort")
+            assert decode.until_released(room, PROMPTLY)
+            then = decode.digests()
+            decode.sleep(0.02)
+            assert then == decode.digests(), f"room {room}"
+            for worker in (prefill, decode):
+                worker.call(room, "clear")
+            decode.restore()
+
+
 def test_pages_of_a_prefill_worker_that_does_not_answer_are_held() -> None:
     with deployment(MODEL, kinds=OURS, prefill_options=SLOW) as engines:
         begin(engines, 1)

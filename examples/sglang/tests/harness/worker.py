@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import hashlib
 import multiprocessing
 import os
 import time
@@ -56,6 +57,15 @@ class _Host:
     def changed(self) -> int:
         """Number of bytes that are not as they were at first."""
         return sum(int((a != b).sum()) for a, b in zip(self.original, self.worker.pool.memory, strict=True))
+
+    def digests(self) -> list[bytes]:
+        """Digests of all buffers: equal if nothing has changed."""
+        return [hashlib.blake2b(buffer.tobytes(), digest_size=16).digest() for buffer in self.worker.pool.memory]
+
+    def restore(self) -> None:
+        """Makes all buffers what they were at first."""
+        for buffer, original in zip(self.worker.pool.memory, self.original, strict=True):
+            buffer[:] = original
 
     def sender(self, room: int, num_pages: int, aux: int | None) -> None:
         sender = self.engine.sender(room)
