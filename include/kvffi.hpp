@@ -947,6 +947,49 @@ private:
     detail::Owned<kvffi_exchange, kvffi_exchange_free> handle_;
 };
 
+/* Log records that were taken. */
+class LogRecords {
+public:
+    explicit LogRecords(kvffi_log_records *handle) noexcept : handle_(handle) {}
+
+    std::size_t size() const noexcept { return kvffi_log_records_len(handle_.get()); }
+    /* What they point to lives as long as this object. */
+    Result<std::vector<kvffi_log_record>> list() const
+    {
+        return detail::list_of<kvffi_log_record>(kvffi_log_records_get, handle_.get());
+    }
+
+private:
+    detail::Owned<kvffi_log_records, kvffi_log_records_free> handle_;
+};
+
+/* The library's log records, from when this was made until it goes: one in a process at a time. */
+class Logs {
+public:
+    explicit Logs(kvffi_logs *handle) noexcept : handle_(handle) {}
+
+    static Result<Logs> create(const kvffi_log_options &options = KVFFI_LOG_OPTIONS_INIT)
+    {
+        return detail::make<Logs, kvffi_logs>(kvffi_logs_new, &options);
+    }
+
+    /* A descriptor that is readable while records wait. */
+    Result<std::int32_t> fd() const { return detail::value<std::int32_t>(kvffi_logs_get_fd, handle_.get()); }
+
+    /* Takes the records that wait; how many found no room is left in dropped, unless that is NULL. */
+    Result<LogRecords> take(std::uint64_t *dropped = nullptr) const
+    {
+        return detail::make<LogRecords, kvffi_log_records>(
+            [dropped](const kvffi_logs *logs, kvffi_log_records **records, kvffi_error **error) {
+                return kvffi_logs_take(logs, records, dropped, error);
+            },
+            handle_.get());
+    }
+
+private:
+    detail::Owned<kvffi_logs, kvffi_logs_free> handle_;
+};
+
 /* Version of the library that is loaded, as text. */
 inline std::string_view version() noexcept
 {

@@ -103,6 +103,10 @@ static void what_may_still_land_is_listed(kvffi::Loopback &network, const Worker
 int main()
 {
     kvffi::abi_check();
+    kvffi_log_options everything = KVFFI_LOG_OPTIONS_INIT;
+    everything.level = KVFFI_LOG_TRACE;
+    const auto logs = kvffi::Logs::create(everything);
+    CHECK(thrown_by([&] { kvffi::Logs::create(); }) == KVFFI_ERR_IN_USE);
     auto network = kvffi::Loopback::create();
     {
         const Worker decode("decode-0", network, 0), prefill("prefill-0", network, 7);
@@ -112,5 +116,12 @@ int main()
         decode.agent.shutdown(1000);
         CHECK(thrown_by([&] { decode.agent.info(); }) == KVFFI_ERR_SHUT_DOWN);
     }
+    pollfd news = {logs.fd(), POLLIN, 0};
+    CHECK(poll(&news, 1, 10000) == 1);
+    std::uint64_t num_dropped = 1;
+    const kvffi::LogRecords records = logs.take(&num_dropped);
+    CHECK(records.size() > 0 && records.list().size() == records.size() && num_dropped == 0);
+    CHECK(std::string(records.list().at(0).target).find("kv") == 0 && records.list()[0].time_ns > 0);
+    CHECK(logs.take().list().empty());
     std::cout << "bytes moved both ways\n";
 }
