@@ -95,10 +95,57 @@ static void run(int end_early)
     kvffi_loopback_free(network);
 }
 
+static kvffi_exchange *exchange;
+
+/* Holds and aborts; a call that comes while another is under way is told so and changes nothing. */
+static void *hold(void *out_held)
+{
+    size_t *held = out_held;
+    for (int i = 0; i < NUM_ROUNDS; i++) {
+        char request[64];
+        uint64_t lease = 0;
+        kvffi_events *events = NULL;
+        snprintf(request, sizeof request, "%p-%d", out_held, i);
+        kvffi_error *error = NULL;
+        const kvffi_status status = kvffi_exchange_hold(exchange, request, 1, 1, 0, &lease, &error);
+        CHECK(status == KVFFI_OK || (status == KVFFI_ERR_BUSY && strstr(kvffi_error_message(error), "another thread")));
+        kvffi_error_free(error);
+        *held += status == KVFFI_OK;
+        const kvffi_status polled = kvffi_exchange_poll(exchange, &events, NULL);
+        CHECK(polled == KVFFI_OK || (polled == KVFFI_ERR_BUSY && events == NULL));
+        kvffi_events_free(events);
+    }
+    return NULL;
+}
+
+static void share_an_exchange(void)
+{
+    kvffi_loopback *network = NULL;
+    OK(kvffi_loopback_new(&network, &error));
+    decode = worker_on(network, "decode", ours);
+    OK(kvffi_exchange_new(decode, NULL, &exchange, &error));
+    pthread_t threads[NUM_THREADS];
+    size_t held[NUM_THREADS] = {0}, sum = 0;
+    for (size_t i = 0; i < NUM_THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, hold, &held[i]) == 0);
+    }
+    for (size_t i = 0; i < NUM_THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+        sum += held[i];
+    }
+    kvffi_exchange_stats stats = KVFFI_EXCHANGE_STATS_INIT;
+    OK(kvffi_exchange_get_stats(exchange, &stats, &error));
+    CHECK(stats.lease_held == sum && stats.lease_live == sum && sum > 0);
+    kvffi_exchange_free(exchange);
+    kvffi_agent_free(decode);
+    kvffi_loopback_free(network);
+}
+
 int main(void)
 {
     run(0);
     run(1);
+    share_an_exchange();
     puts("threads share agents");
     return 0;
 }

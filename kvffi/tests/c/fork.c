@@ -17,6 +17,10 @@ int main(void)
     OK(kvffi_agent_start(decode, peer, KVFFI_OP_READ, &BLOCK, 1, NULL, &transfer, &error));
     OK(kvffi_transfer_wait(transfer, KVFFI_FOREVER, &error));
     kvffi_spec *spec = spec_at("m", ours);
+    kvffi_exchange *exchange = NULL;
+    kvffi_logs *logs = NULL;
+    OK(kvffi_exchange_new(decode, NULL, &exchange, &error));
+    OK(kvffi_logs_new(NULL, &logs, &error));
 
     const pid_t child = fork();
     CHECK(child >= 0);
@@ -25,7 +29,16 @@ int main(void)
         FAILS(KVFFI_ERR_FORKED, "agent is a kvffi_agent of the parent process", kvffi_agent_deregister(decode, &error));
         FAILS(KVFFI_ERR_FORKED, "peer is a kvffi_peer", kvffi_peer_declare_gone(peer, &error));
         FAILS(KVFFI_ERR_FORKED, "loopback is a kvffi_loopback", kvffi_loopback_set_faults(network, 0, &error));
+        kvffi_events *events = NULL;
+        kvffi_log_records *records = NULL;
+        FAILS(KVFFI_ERR_FORKED, "exchange is a kvffi_exchange", kvffi_exchange_poll(exchange, &events, &error));
+        FAILS(KVFFI_ERR_FORKED, "logs is a kvffi_logs", kvffi_logs_take(logs, &records, NULL, &error));
+        kvffi_logs *own_logs = NULL;
+        OK(kvffi_logs_new(NULL, &own_logs, &error));
+        kvffi_logs_free(own_logs);
         /* Freeing them is quick: nobody waits for the threads of another process. */
+        kvffi_logs_free(logs);
+        kvffi_exchange_free(exchange);
         kvffi_transfer_free(transfer);
         kvffi_peer_free(peer);
         kvffi_agent_free(decode);
@@ -44,6 +57,11 @@ int main(void)
     int status = 1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 
+    kvffi_events *events = NULL;
+    OK(kvffi_exchange_poll(exchange, &events, &error));
+    kvffi_events_free(events);
+    kvffi_exchange_free(exchange);
+    kvffi_logs_free(logs);
     OK(kvffi_transfer_poll(transfer, &error));
     kvffi_transfer_free(transfer);
     kvffi_spec_free(spec);
