@@ -52,7 +52,8 @@ class DecodeRoom:
     """Writers whose process has ended, and when that was seen."""
     pages: Pages | None = None
     """What was announced to them."""
-    generation: int | None = None
+    generation: int = 0
+    """Tells it from an earlier one under its number."""
     cleared: bool = False
     since: float | None = None
 
@@ -146,7 +147,8 @@ class DecodeManager:
             room = self._rooms.get(number)
             if room is not None:
                 raise RoomTakenError(number, "a receiver" if not room.cleared else "a request whose pages are held")
-            self._rooms[number] = DecodeRoom(number, address)
+            self._generation += 1
+            self._rooms[number] = DecodeRoom(number, address, generation=self._generation)
 
     def connect(self, number: int) -> None:
         """Finds the prefill workers of a request, and registers with those that are new."""
@@ -309,6 +311,7 @@ class DecodeManager:
                 rows,
                 prefix,
                 is_dummy,
+                room.generation,
             )
             messages.append((rank.endpoint, wanted.frames()))
         with self._lock:
@@ -333,7 +336,7 @@ class DecodeManager:
     def _status(self, status: Status) -> None:
         with self._lock:
             room = self._rooms.get(status.room)
-            if room is None:
+            if room is None or status.generation not in (0, room.generation):
                 return
             if status.drained:
                 room.writers.discard(status.rank)
@@ -352,8 +355,7 @@ class DecodeManager:
     def _acknowledged(self, ack: AbortAck) -> None:
         with self._lock:
             room = self._rooms.get(ack.room)
-            # 0 comes unasked, for a failure that the prefill worker told before it had drained.
-            if room is not None and ack.generation in (0, room.generation):
+            if room is not None and ack.generation == room.generation:
                 room.writers.discard(ack.rank)
                 self._forget(room)
 
@@ -363,12 +365,8 @@ class DecodeManager:
                 room.state, room.reason = Poll.FAILED, reason
 
     def _abort(self, room: DecodeRoom, reason: str) -> None:
-        with self._lock:
-            self._generation += 1
-            room.generation = self._generation
-            ranks = list(room.ranks)
         message = Abort(room.number, self.options.host, self._socket.port, room.generation, reason)
-        for rank in ranks:
+        for rank in room.ranks:
             try:
                 self._socket.send(rank.endpoint, message.frames())
             except ConnectionError as error:

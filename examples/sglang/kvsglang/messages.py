@@ -143,6 +143,8 @@ class Room:
     """Tokens that the decode worker has already."""
     is_dummy: bool
     """Whether nothing is to be written: another prefill rank serves this worker."""
+    generation: int = 0
+    """Tells this request from an earlier one under its number, in answers of ours."""
 
     def frames(self) -> Frames:
         """As it goes over the wire."""
@@ -158,6 +160,7 @@ class Room:
             b"" if self.is_dummy else _pack_lists(self.state, "i"),
             _text(self.prefix),
             _text(int(self.is_dummy)),
+            _text(self.generation),
         ]
 
     @classmethod
@@ -180,6 +183,7 @@ class Room:
             state=read.lists(8, "i"),
             prefix=read.number(9, 0),
             is_dummy=bool(read.number(10, 0)),
+            generation=read.number(11, 0),
         )
 
 
@@ -192,11 +196,13 @@ class Status:
     rank: int
     reason: str = ""
     drained: bool = True
+    generation: int = 0
+    """That of the request; 0 from workers that do not know it."""
 
     def frames(self) -> Frames:
         """As it goes over the wire."""
         body = [_text(self.room), _text(self.state), _text(self.rank), self.reason.encode()]
-        return [STATUS, *body, b"1" if self.drained else b"0"]
+        return [STATUS, *body, b"1" if self.drained else b"0", _text(self.generation)]
 
     @classmethod
     def parse(cls, frames: Frames) -> Status:
@@ -206,7 +212,8 @@ class Status:
         `MessageError` names the frame.
         """
         read = _Reader("status", frames)
-        return cls(read.number(1), read.number(2), read.number(3), read.text(4), bool(read.number(5, 1)))
+        drained, generation = bool(read.number(5, 1)), read.number(6, 0)
+        return cls(read.number(1), read.number(2), read.number(3), read.text(4), drained, generation)
 
 
 @dataclass(frozen=True)

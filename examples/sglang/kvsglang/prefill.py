@@ -275,7 +275,8 @@ class PrefillManager:
                 self._work.notify()
                 return
         reason = f"room {wanted.room} is taken by another request; choose another number"
-        self._tell(f"tcp://{wanted.host}:{wanted.port}", Status(wanted.room, Poll.FAILED, self.rank, reason))
+        status = Status(wanted.room, Poll.FAILED, self.rank, reason, generation=wanted.generation)
+        self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
 
     def _check(self, room: PrefillRoom, wanted: Room, peer: Peer) -> None:
         if wanted.is_dummy or peer.mapped is None:
@@ -444,12 +445,12 @@ class PrefillManager:
             for wanted, drained in tell:
                 room.told.add(wanted.agent)
                 if not drained:
-                    room.acknowledge.setdefault(f"tcp://{wanted.host}:{wanted.port}", (wanted.agent, 0))
+                    room.acknowledge.setdefault(f"tcp://{wanted.host}:{wanted.port}", (wanted.agent, wanted.generation))
             acknowledge = {to: kept for to, kept in room.acknowledge.items() if room.is_drained(kept[0])}
             room.acknowledge = {to: kept for to, kept in room.acknowledge.items() if to not in acknowledge}
             state, reason = room.state, room.reason
         for wanted, drained in tell:
-            status = Status(room.number, state, self.rank, reason, drained)
+            status = Status(room.number, state, self.rank, reason, drained, wanted.generation)
             self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
         for endpoint, (_, generation) in acknowledge.items():
             self._tell(endpoint, AbortAck(room.number, self.rank, generation))

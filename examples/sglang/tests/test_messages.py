@@ -35,15 +35,22 @@ REGISTRATION = Registration(
     state_lengths=((15, 16), ()),
     mapped={"spec": {}},
 )
-ROOM = Room(7, "127.0.0.1", 4000, "decode", np.array([3, 1], np.int32), None, 2, ((5,), ()), 64, False)
+ROOM = Room(7, "127.0.0.1", 4000, "decode", np.array([3, 1], np.int32), None, 2, ((5,), ()), 64, False, 9)
 
 
 def test_messages_are_read_back_as_they_were_written() -> None:
     assert Registration.parse(REGISTRATION.frames()) == REGISTRATION
     read = Room.parse(ROOM.frames())
     assert read.pages.tolist() == [3, 1]
-    assert (read.room, read.aux, read.num_readers, read.state, read.prefix) == (7, None, 2, ((5,), ()), 64)
-    for message in (Status(7, 0, 3, "why", False), Abort(7, "127.0.0.1", 1, 2, "why"), AbortAck(7, 3, 2)):
+    assert (read.room, read.aux, read.num_readers, read.state, read.prefix, read.generation) == (
+        7,
+        None,
+        2,
+        ((5,), ()),
+        64,
+        9,
+    )
+    for message in (Status(7, 0, 3, "why", False, 9), Abort(7, "127.0.0.1", 1, 2, "why"), AbortAck(7, 3, 2)):
         assert type(message).parse(message.frames()) == message
 
 
@@ -99,4 +106,25 @@ def test_nonsense_on_the_control_sockets_harms_nobody() -> None:
             socket.close(linger=1000)
         context.term()
         engines.run(Request(2, [3], [4]))
+        engines.check()
+
+
+def test_late_answers_to_an_earlier_request_under_the_same_number_change_nothing() -> None:
+    with deployment(Model(layers=(0,)), kinds=("ours", "ours")) as engines:
+        decode = engines.decode[0]
+        engines.run(Request(1, [1], [2]))
+        request = Request(1, [3], [4])
+        engines.start(request)
+        context = zmq.Context()
+        socket = context.socket(zmq.PUSH)
+        socket.connect(f"tcp://{decode.ask('endpoint')}")
+        for late in (Status(1, 4, 0, generation=1), Status(1, 0, 0, "late", generation=1), AbortAck(1, 0, 1)):
+            socket.send_multipart(late.frames())
+        decode.sleep(0.3)
+        assert decode.poll(1) == "Transferring"
+        assert not decode.call(1, "is_abort_release_safe")
+        socket.close(linger=1000)
+        context.term()
+        engines.send(request)
+        engines.finish(request)
         engines.check()
