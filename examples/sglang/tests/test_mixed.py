@@ -28,6 +28,7 @@ CASES: dict[str, tuple[Model, tuple[int, int]]] = {
     "mla with an indexer": (Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8), (1, 1)),
     "7 + 8 layers": (Model(layers=tuple(range(15)), stages=(7, 8), layer_ids=False), (1, 1)),
     "mha with mamba, two ranks to one": (Model(layers=(3,), mamba=Mamba(layers=(0, 1, 2))), (2, 1)),
+    "sliding window, one rank to two": (Model(layers=(0, 2), window_layers=(1, 3)), (1, 2)),
     "mla with an indexer, two ranks to one": (Model(layers=(0, 1), mla=True, index_bytes=132 * 8), (2, 1)),
 }
 
