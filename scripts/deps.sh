@@ -28,6 +28,11 @@ need python3 'install Python 3 with venv and pip (Debian, Ubuntu: apt install py
 
 mkdir -p .deps
 
+# What an earlier env.sh has set in this shell is not the machine's.
+case ${LIBCLANG_PATH:-} in "$PWD"/.deps/*) unset LIBCLANG_PATH ;; esac
+case ${KVNIXL_LIBRARY:-} in "$PWD"/.deps/*) unset KVNIXL_LIBRARY ;; esac
+PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vF "$PWD/.deps/" | paste -sd:)
+
 # A pip of our own: distributions forbid installing with theirs.
 pip() {
     if [ ! -x .deps/venv/bin/pip ]; then
