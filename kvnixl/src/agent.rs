@@ -19,6 +19,7 @@ use crate::cuda;
 use crate::error::{Error, Result};
 use crate::gate::{Gate, InUse};
 use crate::host::{Host, Locality, Watch};
+use crate::lease::after;
 use crate::loopback::LoopbackNetwork;
 use crate::memory::RangeTable;
 use crate::nixl::{NixlOptions, NixlTransport};
@@ -523,7 +524,9 @@ impl Agent {
 
     /// Makes the descriptor readable at this time.
     pub(crate) fn raise_event_at(&self, deadline: Instant) {
-        self.wake.at(deadline);
+        if self.wake.at(deadline) {
+            self.poster().rouse();
+        }
     }
 
     /// Ends the agent: nothing more is posted, what is in progress may settle for `grace`, then memory is
@@ -541,8 +544,7 @@ impl Agent {
     /// those while a request may write.
     fn stop(&mut self, grace: Duration) -> Result<()> {
         let Some(transport) = self.transport.take() else { return Ok(()) };
-        let now = Instant::now();
-        let transfers = self.poster().stop(now.checked_add(grace).unwrap_or(now));
+        let transfers = self.poster().stop(after(Instant::now(), grace));
         if transfers > 0 {
             tracing::error!(agent = %self.name, transfers, "agent ended with unsettled transfers; its memory stays in use");
             // Requests, registrations and NIXL's agent live on.

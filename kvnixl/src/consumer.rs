@@ -289,7 +289,8 @@ impl<B> Exchange<B> {
     }
 
     /// Has a request written into `blocks` by one or several producers, each of which writes what
-    /// [`kvplan::sources`] says this rank gets from it. It ends once, see [`Event`].
+    /// [`kvplan::sources`] says this rank gets from it. It ends once, see [`Event`]. A producer that is named twice gets
+    /// both its lists, in one registration.
     ///
     /// # Errors
     ///
@@ -305,10 +306,15 @@ impl<B> Exchange<B> {
         if let Err(error) = sources.iter().try_for_each(|source| self.link.ready(&source.peer).map(drop)) {
             return Err((error, blocks));
         }
-        let writers = sources.iter().map(|source| source.peer.clone());
+        // A registration is all that a producer is to write: of two under one number the second would be a repetition.
+        let mut by_peer: BTreeMap<PeerId, Vec<BlockList>> = BTreeMap::new();
+        for PushSource { peer, lists } in sources {
+            by_peer.entry(peer).or_default().extend(lists);
+        }
+        let writers = by_peer.keys().cloned();
         let id = self.consumer.reservations.reserve(request.clone(), blocks, writers, deadline);
         let ttl = deadline.saturating_duration_since(now);
-        for PushSource { peer, lists } in sources {
+        for (peer, lists) in by_peer {
             for (message, chunk) in Message::registers(&request, id, &lists, ttl).iter().zip(0_u32..) {
                 match (self.link.tell(&peer, message, now), chunk) {
                     (Sent::Yes, _) => continue,

@@ -251,8 +251,7 @@ impl<B> Exchange<B> {
     /// A peer's process has ended: it neither reads nor asks any more.
     fn not_there(&mut self, peer: &PeerId, now: Instant) {
         self.consumer.not_there(peer);
-        self.producer.leases.reader_lost(peer, now);
-        self.producer.push.reader_lost(peer, now);
+        self.producer.reader_lost(peer, now);
         if let Some(withdrawal) = &mut self.withdrawal {
             withdrawal.waiting.retain(|waiting| waiting != peer);
         }

@@ -44,6 +44,13 @@ impl<B> Producer<B> {
         }
     }
 
+    /// A reader's process has ended.
+    pub(crate) fn reader_lost(&mut self, reader: &PeerId, now: Instant) {
+        self.leases.reader_lost(reader, now);
+        self.assembly.reader_lost(reader);
+        self.push.reader_lost(reader, now);
+    }
+
     /// Number of writes that have not settled.
     pub(crate) fn num_writes(&self) -> usize {
         self.writes.len()

@@ -64,7 +64,7 @@ impl<B> Pull<B> {
     pub(crate) fn advance(&mut self, link: &mut Link, now: Instant, events: &mut Vec<Event<B>>) -> bool {
         let mut why = None;
         for part in &mut self.parts {
-            let Part { peer, request, lease, state } = part;
+            let Part { peer, state, .. } = part;
             if let PartState::Reading(moving) = state {
                 let reading = link.look(moving, now);
                 let settled = moving.is_settled();
@@ -80,6 +80,12 @@ impl<B> Pull<B> {
                     }
                 }
             }
+        }
+        for index in 0..self.parts.len() {
+            if !self.has_read(index) {
+                continue;
+            }
+            let Some(Part { peer, request, lease, state }) = self.parts.get_mut(index) else { continue };
             if let PartState::Completing { next, wait } = state {
                 if now < *next {
                     continue;
@@ -109,11 +115,20 @@ impl<B> Pull<B> {
 
     /// When [`advance`](Self::advance) has something to do though nothing has happened.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let asks = self.parts.iter().filter_map(|part| match part.state {
-            PartState::Completing { next, .. } => Some(next),
+        let asks = self.parts.iter().enumerate().filter_map(|(index, part)| match part.state {
+            PartState::Completing { next, .. } if self.has_read(index) => Some(next),
             _ => None,
         });
         asks.chain([self.deadline]).min().filter(|_| !self.failed)
+    }
+
+    /// Whether nothing more is read under the lease of a part: a completion says that of the lease, and several parts
+    /// may have the same one.
+    fn has_read(&self, index: usize) -> bool {
+        let Some(of) = self.parts.get(index) else { return false };
+        let reading =
+            |part: &Part| part.lease == of.lease && part.peer == of.peer && matches!(part.state, PartState::Reading(_));
+        !self.parts.iter().any(reading)
     }
 
     fn is_confirmed(&self) -> bool {

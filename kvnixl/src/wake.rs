@@ -70,11 +70,15 @@ impl Wake {
         }
     }
 
-    /// Raises at this time; another one takes its place.
-    pub(crate) fn at(&self, deadline: Instant) {
-        if self.fd.get().is_some() {
-            *lock(&self.deadline) = Some(deadline);
+    /// Raises at this time; another one takes its place. Whether the posting thread must look around: it may be asleep
+    /// until later.
+    pub(crate) fn at(&self, deadline: Instant) -> bool {
+        if self.fd.get().is_none() {
+            return false;
         }
+        let before = lock(&self.deadline).replace(deadline);
+        let every = Duration::from_micros(self.look_every_us.load(Ordering::Acquire));
+        before.is_none_or(|before| deadline < before) && deadline.saturating_duration_since(Instant::now()) < every
     }
 
     /// How long the posting thread may sleep; `None` for as long as it likes.

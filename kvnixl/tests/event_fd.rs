@@ -108,6 +108,27 @@ fn a_lease_that_expires_and_a_heartbeat_that_is_due_are_told() {
 }
 
 #[test]
+fn a_deadline_is_told_in_time_however_seldom_notifications_are_asked_for() {
+    let network = LoopbackNetwork::new();
+    let Worker { agent, memory } = Worker::loopback("prefill", &network, LEN, 1);
+    let agent = Arc::new(agent);
+    let mut options = ExchangeOptions::default();
+    options.lease.ttl = MILLISECOND * 100;
+    let mut exchange = Exchange::new(agent.clone(), options);
+    let fd = agent.event_fd(PATIENCE * 10).unwrap();
+    exchange.poll(Instant::now()).unwrap();
+    // The agent's thread has gone to sleep.
+    std::thread::sleep(MILLISECOND * 20);
+    exchange.hold(RequestId::new("r").unwrap(), 7, Some(1), 0, Instant::now()).unwrap();
+    exchange.poll(Instant::now()).unwrap();
+    let due = exchange.next_deadline().unwrap();
+    let late = Duration::from_secs(2);
+    assert!(readable(fd, late), "asleep past the deadline");
+    assert!(Instant::now() >= due && due.elapsed() < late);
+    drop((exchange, agent, memory));
+}
+
+#[test]
 fn the_end_of_an_agent_wakes_who_waits() {
     let network = LoopbackNetwork::new();
     let worker = Worker::loopback("decode", &network, LEN, 1);

@@ -249,6 +249,45 @@ fn a_pull_from_two_producers_ends_once_and_fails_when_one_lease_has_ended() {
 }
 
 #[test]
+fn a_lease_that_several_parts_of_a_pull_read_is_completed_when_the_last_has_been_read() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    pair.network.stall(true);
+    // The first is done at once, the second not before the network goes on.
+    let parts = vec![pair.part(lease, &[]), pair.part(lease, &whole())];
+    pair.decode.exchange.pull("destination", parts, now + TTL, now).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    pair.poll();
+    assert!(pair.prefill.take(freed).is_none(), "given back while it is being read");
+    let next = pair.decode.exchange.next_deadline();
+    assert!(next.is_some_and(|next| next > now), "there is nothing to do but wait: {next:?}, now {now:?}");
+    pair.network.stall(false);
+    pair.until("the end", |_, decode| decode.take(pulled) == Some("destination"));
+    assert!(pair.decode.memory.read(2048, 2048) == common::pattern(1, 1024, 2048));
+    assert_eq!(pair.prefill.take(freed), Some(EndReason::AllRead));
+}
+
+#[test]
+fn a_producer_that_is_named_twice_gets_all_the_blocks_in_one_registration() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let more = vec![BlockList { group: GroupId(1), first: 0, blocks: vec![BlockId(5)] }];
+    let sources = vec![pair.source(), PushSource { lists: more.clone(), ..pair.source() }];
+    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let mut met = None;
+    pair.until("the meeting", |prefill, _| {
+        met = met.take().or_else(|| prefill.take(push));
+        met.is_some()
+    });
+    let (id, _, lists) = met.unwrap();
+    assert_eq!(lists, [pair.source().lists, more].concat());
+    let error = pair.prefill.exchange.write(&id, 1, &whole(), 0, now).unwrap_err();
+    assert!(matches!(error, Error::WriteRefused { part: 1, .. }), "it has no parts: {error}");
+}
+
+#[test]
 fn blocks_of_a_pull_that_does_not_settle_stay_in_quarantine() {
     let mut pair = Pair::new();
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();

@@ -202,6 +202,24 @@ fn a_small_transfer_does_not_wait_for_a_big_one() {
 }
 
 #[test]
+fn a_shutdown_that_may_take_for_ever_waits_until_what_moves_has_settled() {
+    let (network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    network.stall(true);
+    let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 100)], TransferOptions::default()).unwrap();
+    eventually("a post", || transfer.stats().requests == 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            network.stall(false);
+        });
+        let Worker { agent, memory } = decode;
+        agent.shutdown(Duration::MAX).unwrap();
+        drop(memory);
+    });
+}
+
+#[test]
 fn shutdown_reports_what_has_not_settled() {
     let (network, prefill, decode) = pair();
     let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();

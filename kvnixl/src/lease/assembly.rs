@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use kvplan::BlockList;
 
-use super::identity::RequestId;
+use super::identity::{PeerId, RequestId};
 use super::push::{PushId, Registration};
 
 /// Most registrations that have arrived in part.
@@ -76,8 +76,17 @@ impl Assembly {
     }
 
     pub(crate) fn expire(&mut self, now: Instant) {
-        let due = |(registration, _): &&(Registration, u32)| registration.deadline <= now;
-        let ids: Vec<PushId> = self.partial.values().filter(due).map(|(late, _)| late.id.clone()).collect();
+        self.forget(|registration| registration.deadline <= now);
+    }
+
+    /// Forgets those of a reader whose process has ended: the rest never comes.
+    pub(crate) fn reader_lost(&mut self, reader: &PeerId) {
+        self.forget(|registration| registration.id.reader == *reader);
+    }
+
+    fn forget(&mut self, which: impl Fn(&Registration) -> bool) {
+        let which = self.partial.values().filter(|(registration, _)| which(registration));
+        let ids: Vec<PushId> = which.map(|(registration, _)| registration.id.clone()).collect();
         for id in ids {
             self.take(&id);
         }
@@ -109,7 +118,7 @@ mod tests {
 
     use kvspec::{BlockId, GroupId};
 
-    use super::super::identity::{PeerId, ReservationId};
+    use super::super::identity::ReservationId;
     use super::*;
 
     fn id() -> PushId {
@@ -143,6 +152,17 @@ mod tests {
         assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2, 3, 4, 5, 6], now)), Assembled::Refused, "too many");
         assert_eq!(assembly.add(chunk(0, false, 0, &[1], now)), Assembled::Partial);
         assembly.expire(now + Duration::from_secs(1));
+        assert_eq!((assembly.num_blocks, assembly.partial.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_a_reader_left_in_part_goes_with_its_process() {
+        let never = Instant::now() + Duration::from_secs(1 << 30);
+        let mut assembly = Assembly::new(100);
+        assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2], never)), Assembled::Partial);
+        assembly.reader_lost(&PeerId::new("decode", 2));
+        assert_eq!(assembly.partial.len(), 1, "another process");
+        assembly.reader_lost(&id().reader);
         assert_eq!((assembly.num_blocks, assembly.partial.len()), (0, 0));
     }
 }

@@ -281,10 +281,11 @@ impl<B> LeaseBook<B> {
         self.live.get(&lease).map(|lease| lease.num_parts)
     }
 
-    /// Whether a part of a lease in force is computed.
+    /// Whether a part of a lease in force is computed. Blocks that were complete from the start are part 0.
     #[must_use]
     pub fn is_ready(&self, lease: LeaseId, part: u32) -> bool {
-        self.live.get(&lease).is_some_and(|lease| lease.num_parts == 0 || lease.ready.contains(&part))
+        let is_ready = |lease: &Lease<B>| lease.ready.contains(&part) || (lease.num_parts == 0 && part == 0);
+        self.live.get(&lease).is_some_and(is_ready)
     }
 
     /// A reader has read everything that it wanted. Its share counts once; what it read is good if this reading
