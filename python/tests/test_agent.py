@@ -192,6 +192,41 @@ def test_memory_lives_as_long_as_bytes_may_land_in_it(network: kvffi.Loopback, p
     assert alive() is not None
 
 
+def test_memory_of_an_agent_that_is_garbage_lives_as_long_as_bytes_may_land_in_it(
+    network: kvffi.Loopback, prefill: Worker
+) -> None:
+    class Pool:
+        """A tensor that is its own engine."""
+
+        def __init__(self, array: Any) -> None:
+            self.__array_interface__ = array.__array_interface__
+            self.array = array
+
+        def __del__(self) -> None:
+            freed.append("freed")
+
+    freed: list[str] = []
+    decode = worker("decode", network, 0)
+    pool = Pool(decode.cache)
+    decode.agent.deregister()
+    spec = decode.spec
+    spec._keep = (pool,)
+    decode.agent.register(spec)
+    pool.decode = decode  # type: ignore[attr-defined]
+    peer = decode.agent.connect(prefill.agent.export())
+    network.set_faults("stall")
+    transfer = posted(decode.agent.start(peer, answer(decode, peer)))
+    del decode, pool, spec, peer, transfer
+    gc.collect()
+    assert freed == []
+
+
+def test_a_wait_may_be_as_long_as_anybody_likes(decode: Worker) -> None:
+    for timeout in (1e7, 1e300, float("inf")):
+        decode.agent.raise_fd()
+        assert decode.agent.wait_for_news(timeout)
+
+
 def test_memory_goes_with_its_agent(network: kvffi.Loopback) -> None:
     decode = worker("decode", network, 0)
     alive = weakref.ref(decode.cache)

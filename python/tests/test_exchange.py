@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import kvffi
+from kvffi._handle import call
 from workers import PATIENCE, Worker, worker
 
 
@@ -172,6 +175,87 @@ def test_a_pull_that_is_cancelled_keeps_its_blocks_until_it_has_settled(
     (returned,) = follow([decode], "returned_pull")
     assert returned.blocks == "destination"
     assert not decode.exchange.cancel_pull(pull)
+
+
+class Blocks:
+    """Blocks that go back to their engine's pool when nobody refers to them."""
+
+    def __init__(self, *kept: object) -> None:
+        self.kept = kept
+        self.given_back = given_back = list[str]()
+        weakref.finalize(self, given_back.append, "given back")
+
+
+@pytest.mark.parametrize("cycle", [False, True])
+def test_blocks_that_may_be_written_outlive_an_exchange_that_is_dropped(
+    decode: Side, prefill: Side, peer: kvffi.Peer, network: kvffi.Loopback, cycle: bool
+) -> None:
+    lease = prefill.exchange.hold("request 1", "source")
+    network.set_faults("stall")
+    agent, exchange = decode.worker.agent, decode.exchange
+    pulled = Blocks(exchange if cycle else None)
+    reserved = Blocks(exchange if cycle else None)
+    exchange.pull(pulled, [part(decode, peer, lease)])
+    exchange.reserve("request 2", reserved, [kvffi.PushSource(peer, {0: [5]})])
+    held = Blocks()
+    exchange.hold("request 3", held)
+    words = [blocks.given_back for blocks in (pulled, reserved, held)]
+    if not cycle:
+        exchange.close()
+    decode.exchange = None  # type: ignore[assignment]
+    del exchange, pulled, reserved, held
+    gc.collect()
+    assert agent.info().unsettled == 1
+    # Nobody writes what is only held.
+    assert words == [[], [], [] if cycle else ["given back"]]
+
+
+def test_blocks_stay_with_a_call_that_a_signal_interrupts(
+    decode: Side, prefill: Side, peer: kvffi.Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = prefill.exchange.hold("request 1", "source")
+    wanted = part(decode, peer, lease)
+
+    def interrupted(*arguments: Any) -> int:
+        call(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kvffi.exchange.call", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            decode.exchange.pull("destination", [wanted])
+    (pulled,) = follow([decode, prefill], "pulled")
+    assert pulled.blocks == "destination"
+
+
+@pytest.mark.parametrize("stalled", [False, True])
+def test_a_cycle_of_agent_and_exchange_ends_both_and_keeps_memory_that_may_be_written(
+    decode: Side, prefill: Side, peer: kvffi.Peer, network: kvffi.Loopback, stalled: bool
+) -> None:
+    lease = prefill.exchange.hold("request 1", "source")
+    wanted = part(decode, peer, lease)
+    if stalled:
+        network.set_faults("stall")
+    for agent_first in (False, True):
+        side = Side(worker("another", network, 0))
+        alive = weakref.ref(side.worker.cache)
+        them: list[object] = [side.worker.agent, side.exchange]
+        if agent_first:
+            them = [side.exchange, side.worker.agent]
+        them.append(them)
+        prefill.exchange.connect(side.worker.agent.export())
+        producer = side.exchange.connect(prefill.worker.agent.export())
+        side.exchange.pull(None, [wanted._replace(peer=producer.id)])
+        end = time.monotonic() + PATIENCE
+        while not side.worker.agent.stats().requests and time.monotonic() < end:
+            time.sleep(0.001)
+        if not stalled:
+            follow([side, prefill], "pulled")
+            lease = prefill.exchange.hold("request 1", "source")
+            wanted = wanted._replace(lease=lease)
+        del side, them, producer
+        gc.collect()
+        assert (alive() is not None) == stalled
 
 
 def test_a_reservation_that_is_cancelled_comes_back(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:

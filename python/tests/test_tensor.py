@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +47,24 @@ def test_of_dlpack_strides_are_bytes(dtype: Any) -> None:
     assert TensorView.of(OnlyDlpack(array)) == TensorView.of(array)
 
 
+def test_of_dlpack_memory_that_only_the_capsule_has_lives_as_long_as_the_view() -> None:
+    made: list[weakref.ref[Any]] = []
+
+    class Copies(OnlyDlpack):
+        def __dlpack__(self, **options: Any) -> Any:
+            copy = self.array.copy()
+            made.append(weakref.ref(copy))
+            return copy.__dlpack__()
+
+    view = TensorView.of(Copies(numpy.zeros((4, 8))))
+    copied = made[0]()
+    assert copied is not None
+    assert view.ptr == copied.ctypes.data
+    del copied, view
+    gc.collect()
+    assert made[0]() is None
+
+
 class Versioned(OnlyDlpack):
     def __dlpack__(self, **options: Any) -> Any:
         return self.array.__dlpack__(max_version=(1, 0))
@@ -56,7 +76,6 @@ def test_of_dlpack_1_0() -> None:
 
 
 def test_reading_a_capsule_leaks_nothing() -> None:
-    import gc
     import sys
 
     array = numpy.zeros((4, 8), numpy.float16)

@@ -39,7 +39,7 @@ class _Versioned(ctypes.Structure):
 
 
 class Described(NamedTuple):
-    """What a capsule says. Strides are elements; None is row-major."""
+    """What a capsule says, and the capsule, which the memory may belong to. Strides are elements; None is row-major."""
 
     ptr: int
     shape: tuple[int, ...]
@@ -47,6 +47,7 @@ class Described(NamedTuple):
     element_bits: int
     device_type: int
     device: int
+    capsule: object
 
 
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
@@ -58,7 +59,7 @@ _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def describe(tensor: Any) -> Described:
-    """Asks a tensor for a capsule and reads it. The capsule is not consumed: the tensor keeps its memory."""
+    """Asks a tensor for a capsule and reads it. The capsule is not consumed: the memory is there as long as it."""
     device_type = int(tensor.__dlpack_device__()[0])
     # Only the address is wanted: no stream has to wait.
     capsule = tensor.__dlpack__(stream=-1) if device_type == CUDA else tensor.__dlpack__()
@@ -79,4 +80,5 @@ def describe(tensor: Any) -> Described:
         element_bits=described.bits * described.lanes,
         device_type=described.device_type,
         device=described.device_id,
+        capsule=capsule,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import os
 import select
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
@@ -19,6 +20,7 @@ from ._handle import Handle, Owner, call, make, structs, take_bytes, take_text
 from ._library import functions
 from ._names import Histogram, Op, number
 from ._packed import memory, packer
+from ._pinned import Pinned
 from ._time import end_of, microseconds, milliseconds
 from .answer import Answer
 from .errors import Error
@@ -36,12 +38,13 @@ if TYPE_CHECKING:
     Descriptors = Union[NDArray[numpy.void], ctypes.Array[c.Descriptor]]
 
 _OPTIONS = packer(c.TransferOptions)
-
-# Memory that an agent left with transfers that have not settled: it must never be used again.
-_never_freed: list[object] = []
+_registrations = itertools.count()
 
 # What is in progress may settle for so long when an agent ends without being told how long.
 _GRACE = 1.0
+
+# Seconds; more is for ever.
+_LONGEST_POLL = 2_000_000.0
 
 
 @dataclass(frozen=True)
@@ -108,23 +111,62 @@ class Notification(NamedTuple):
 class AgentOwner(Owner):
     """Ends an agent before it frees it, and keeps its memory until then: for ever, if something may still land."""
 
-    __slots__ = ("memory", "news")
+    __slots__ = ("_pinned", "memory", "news", "waits")
 
     def __init__(self) -> None:
         super().__init__(functions().kvffi_agent_free)
-        self.memory: tuple[object, ...] = ()
+        # What each registration keeps alive, by a number. Goes when the library says that nothing can land any more.
+        self.memory: dict[int, object] = {}
+        self._pinned = Pinned(self.memory)
         # A copy of the agent's descriptor: valid also while another thread closes the agent.
         self.news: int | None = None
+        # Nobody refers to it, but an exchange still uses the agent.
+        self.waits = False
+
+    def keep(self, memory: object) -> int:
+        """Keeps memory that is about to be registered; a number, to forget it by if it is refused."""
+        self._pinned.pin()
+        number = next(_registrations)
+        self.memory[number] = memory
+        return number
+
+    def shut_down(self, timeout: float) -> None:
+        """Ends the agent. After a success its memory goes with this object."""
+        call(functions().kvffi_agent_shutdown, self, milliseconds(timeout))
+        self._pinned.unpin()
 
     def __del__(self) -> None:
-        if not self:
-            return
+        if self:
+            self.end()
+
+    def end(self) -> None:
+        """Ends and frees the agent, which nobody refers to any more."""
         status = functions().kvffi_agent_shutdown(self, milliseconds(_GRACE), None)
-        if status == c.KVFFI_ERR_LEFT_UNSETTLED:
-            _never_freed.append(self.memory)
+        # Of a cycle, the exchange may be freed after the agent.
+        self.waits = status == c.KVFFI_ERR_IN_USE
+        if self.waits:
+            return
+        if status == c.KVFFI_OK:
+            self._pinned.unpin()
         super().__del__()
+        self.value = None
         if self.news is not None:
             os.close(self.news)
+
+
+class UserOwner(Owner):
+    """Frees what uses an agent, and ends the agent if that waits for it."""
+
+    __slots__ = ("_agent",)
+
+    def __init__(self, free: Callable[[Any], None], agent: AgentOwner) -> None:
+        super().__init__(free)
+        self._agent = agent
+
+    def __del__(self) -> None:
+        super().__del__()
+        if self._agent.waits:
+            self._agent.end()
 
 
 class Agent(Handle):
@@ -198,10 +240,9 @@ class Agent(Handle):
         if owner is None:
             return
         try:
-            call(functions().kvffi_agent_shutdown, owner, milliseconds(timeout))
+            owner.shut_down(timeout)
         except Error as error:
             if error.status == c.KVFFI_ERR_LEFT_UNSETTLED:
-                _never_freed.append(owner.memory)
                 self._owner = None
             elif error.status in (c.KVFFI_ERR_SHUT_DOWN, c.KVFFI_ERR_FORKED):
                 self._owner = None
@@ -231,8 +272,13 @@ class Agent(Handle):
         """
         agent = self._live()
         plan = memory.plan_local() if isinstance(memory, Spec) else memory
-        call(functions().kvffi_agent_register, agent, plan._live())
-        agent.memory = (*agent.memory, *plan._keep)
+        # Before the call: whatever interrupts it, what is registered is kept.
+        registration = agent.keep(plan._keep)
+        try:
+            call(functions().kvffi_agent_register, agent, plan._live())
+        except (Error, ValueError):
+            del agent.memory[registration]
+            raise
 
     def deregister(self) -> None:
         """Deregisters all memory; `InUse` while a transfer has not settled.
@@ -398,7 +444,8 @@ class Agent(Handle):
         poll = select.poll()
         poll.register(self.fd() if agent.news is None else agent.news, select.POLLIN)
         milliseconds(timeout)
-        ready = poll.poll(None if timeout is None or math.isinf(timeout) else timeout * 1000)
+        # No longer than poll can wait.
+        ready = poll.poll(None if timeout is None or timeout > _LONGEST_POLL else timeout * 1000)
         self.clear_fd()
         return bool(ready)
 

@@ -14,9 +14,11 @@ from ._checked import text
 from ._handle import Handle, Owner, call, make, structs
 from ._library import functions
 from ._names import LostReaders, number, word
+from ._pinned import Pinned
 from ._time import end_of, milliseconds
-from .agent import Agent, _descriptors
+from .agent import Agent, UserOwner, _descriptors
 from .answer import Answer
+from .errors import Error
 from .event import BLOCKS_COME_BACK, Event, read
 from .peer import Peer, PeerId
 from .request import Lists, block_lists
@@ -114,7 +116,8 @@ class Exchange(Handle):
 
     Takes one call at a time, and nothing happens between two polls: see `events`. `blocks` are what the engine likes
     them to be, any object; an event gives it back when the blocks are the engine's again. Close the exchange before the
-    agent.
+    agent. Blocks of pulls and reservations that have not come back by then never do: the object is kept, unused, for
+    the rest of the process.
     """
 
     __slots__ = ("_agent", "_blocks", "_numbers")
@@ -122,11 +125,14 @@ class Exchange(Handle):
     def __init__(self, agent: Agent, options: ExchangeOptions | None = None) -> None:
         struct = options._struct() if options is not None else None
         library = functions()
-        arguments = (agent._live(), ctypes.byref(struct) if struct is not None else None)
-        self._owner = make(library.kvffi_exchange_free, library.kvffi_exchange_new, *arguments)
+        used = agent._live()
+        owner = UserOwner(library.kvffi_exchange_free, used)
+        arguments = (used, ctypes.byref(struct) if struct is not None else None, ctypes.byref(owner))
+        call(library.kvffi_exchange_new, *arguments)
+        self._owner = owner
         self._agent = agent
-        # Blocks by the number that C has for them.
-        self._blocks: dict[int, object] = {}
+        # Blocks by the number that C has for them. Those that may be written are pinned.
+        self._blocks: dict[int, Pinned] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -145,7 +151,9 @@ class Exchange(Handle):
             event = c.Event()
             call(library.kvffi_events_get, happened, index, ctypes.byref(event))
             blocks = self._blocks.pop(event.cookie, None) if event.kind in BLOCKS_COME_BACK else None
-            events.append(read(event, blocks))
+            events.append(read(event, blocks.what if blocks is not None else None))
+            if blocks is not None:
+                blocks.unpin()
         return events
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
@@ -241,11 +249,9 @@ class Exchange(Handle):
         """
         lease = ctypes.c_uint64()
         readers = c.KVFFI_READERS_UNKNOWN if readers is None else readers
-        arguments = (self._live(), text(request, "request"))
-        cookie = self._keep(blocks)
-        self._or_forget(
-            cookie, functions().kvffi_exchange_hold, *arguments, cookie, readers, num_parts, ctypes.byref(lease)
-        )
+        cookie = next(self._numbers)
+        arguments = (self._live(), text(request, "request"), cookie, readers, num_parts, ctypes.byref(lease))
+        self._keep(cookie, Pinned(blocks), functions().kvffi_exchange_hold, *arguments)
         return lease.value
 
     def set_readers(self, lease: int, readers: int) -> bool:
@@ -299,9 +305,9 @@ class Exchange(Handle):
         made = [_pull_part(part, keep) for part in parts]
         array = (c.PullPart * len(made))(*made)
         pull = ctypes.c_uint64()
-        exchange, cookie = self._live(), self._keep(blocks)
-        arguments = (exchange, cookie, array, len(made), within, ctypes.byref(pull))
-        self._or_forget(cookie, functions().kvffi_exchange_pull, *arguments)
+        cookie = next(self._numbers)
+        arguments = (self._live(), cookie, array, len(made), within, ctypes.byref(pull))
+        self._keep(cookie, Pinned(blocks, pinned=True), functions().kvffi_exchange_pull, *arguments)
         del keep
         return pull.value
 
@@ -330,9 +336,9 @@ class Exchange(Handle):
         made = [_push_source(source, keep) for source in sources]
         array = (c.PushSource * len(made))(*made)
         reservation = ctypes.c_uint64()
-        exchange, cookie = self._live(), self._keep(blocks)
-        arguments = (exchange, name, cookie, array, len(made), within, ctypes.byref(reservation))
-        self._or_forget(cookie, functions().kvffi_exchange_reserve, *arguments)
+        cookie = next(self._numbers)
+        arguments = (self._live(), name, cookie, array, len(made), within, ctypes.byref(reservation))
+        self._keep(cookie, Pinned(blocks, pinned=True), functions().kvffi_exchange_reserve, *arguments)
         del keep
         return reservation.value
 
@@ -340,16 +346,15 @@ class Exchange(Handle):
         """Says that a reservation is no longer wanted; whether it was held."""
         return self._flag(functions().kvffi_exchange_cancel_reservation, reservation)
 
-    def _keep(self, blocks: object) -> int:
-        cookie = next(self._numbers)
+    def _keep(self, cookie: int, blocks: Pinned, function: Any, *arguments: Any) -> None:
+        """Keeps blocks by their number for a call, and from then on unless the library refuses them."""
         self._blocks[cookie] = blocks
-        return cookie
-
-    def _or_forget(self, cookie: int, function: Any, *arguments: Any) -> None:
         try:
             call(function, *arguments)
-        except BaseException:
-            self._blocks.pop(cookie, None)
+        except Error:
+            # Nothing else: after a Ctrl-C the library has them.
+            del self._blocks[cookie]
+            blocks.unpin()
             raise
 
     def _flag(self, function: Any, *arguments: Any) -> bool:

@@ -86,10 +86,12 @@ def _of_dlpack(tensor: Any) -> TensorView:
     if strides is None:
         strides = _row_major(described.shape)
     scaled = tuple(stride * size for stride in strides)
+    # What the tensor showed may be the capsule's alone.
+    owner = (tensor, described.capsule)
     if described.device_type in (_dlpack.CPU, _dlpack.CUDA_HOST):
-        return TensorView(described.ptr, described.shape, scaled, size, owner=tensor)
+        return TensorView(described.ptr, described.shape, scaled, size, owner=owner)
     if described.device_type == _dlpack.CUDA:
-        return TensorView(described.ptr, described.shape, scaled, size, "vram", described.device, tensor)
+        return TensorView(described.ptr, described.shape, scaled, size, "vram", described.device, owner)
     raise TypeError(f"the tensor is on DLPack device type {described.device_type}; CPU, CUDA and CUDA host are known")
 
 
