@@ -336,10 +336,12 @@ fn what_is_in_flight_is_bounded_and_the_blocks_come_back() {
     let now = pair.now;
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
     let part = pair.part(lease, &[descriptor(0, 0, 4096)]);
+    pair.network.stall(true);
     pair.decode.exchange.pull("alone", vec![part.clone()], now + TTL, now).unwrap();
     let (error, blocks) = pair.decode.exchange.pull("second", vec![part], now + TTL, now).unwrap_err();
     assert!(matches!(error, Error::WouldBlock { bytes: 4096, descriptors: 1 }), "{error}");
     assert_eq!(blocks, "second");
+    pair.network.stall(false);
     pair.until("the first", |_, decode| decode.take(pulled) == Some("alone"));
 }
 
