@@ -81,9 +81,10 @@
  * comes too early gets KVFFI_ERR_BUSY and changes nothing. Freeing an object while another call uses it is forbidden and
  * not noticed.
  *
- * kvffi_agent_new, _connect, _export, _register, _shutdown and kvffi_transfer_wait may block, the latter two as long as
- * they are told to; the others at most while one request of a transfer is posted, see kvffi_limits. To wait for whatever
- * comes first, or in an event loop, there is a file descriptor: kvffi_agent_get_fd.
+ * What makes, registers, exports, connects or disconnects may block as long as NIXL does. kvffi_agent_shutdown,
+ * kvffi_transfer_wait and kvffi_transfer_wait_settled block as long as they are told to, and kvffi_agent_free for a second
+ * at most. The others block at most while one request of a transfer is posted, see kvffi_limits. To wait for whatever comes
+ * first, or in an event loop, there is a file descriptor: kvffi_agent_get_fd.
  *
  *
  * PROCESS

@@ -6,8 +6,7 @@ use crate::failure::Failure;
 use crate::options::{self, Grows};
 
 /// Bounds on what NIXL is given at once, since nothing else of an agent proceeds while a request is posted. Starts as
-/// KVFFI_LIMITS_INIT; 0 is the default of every field: for a
-/// transfer, what its agent has.
+/// KVFFI_LIMITS_INIT; 0 is the default of every field: for a transfer, what its agent has.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct kvffi_limits {
