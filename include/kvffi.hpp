@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
 /*
  * kvffi.hpp: kvffi.h for C++17. Objects that free themselves, spans, vectors and string views in place of pointers and
  * lengths, errors as exceptions or as results. It adds no logic: what a call means is said at its declaration in kvffi.h.

@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
 /*
  * kvffi: describe an inference worker's KV caches, plan transfers between two workers, and move the bytes over NIXL.
  *
