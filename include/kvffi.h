@@ -2002,7 +2002,7 @@ kvffi_status kvffi_agent_shutdown(const kvffi_agent *agent, uint64_t timeout_ms,
 
 /**
  * Frees an agent. NULL does nothing. One that was not shut down is: what is in progress may settle for a second. An
- * exchange keeps it alive until the exchange is freed.
+ * exchange keeps it alive until the exchange is freed. Only kvffi_agent_shutdown says whether its memory may be unmapped.
  *
  * Threads: no other call may use this agent, then or later.
  */

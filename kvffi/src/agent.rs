@@ -332,7 +332,7 @@ pub unsafe extern "C" fn kvffi_agent_shutdown(
 }
 
 /// Frees an agent. NULL does nothing. One that was not shut down is: what is in progress may settle for a second. An
-/// exchange keeps it alive until the exchange is freed.
+/// exchange keeps it alive until the exchange is freed. Only kvffi_agent_shutdown says whether its memory may be unmapped.
 ///
 /// Threads: no other call may use this agent, then or later.
 #[unsafe(no_mangle)]
