@@ -2732,7 +2732,7 @@ typedef struct kvffi_exchange_options {
     int32_t lost_readers;
     /** 0. */
     uint32_t reserved;
-    /** How often leases that are needed are extended, and the longest time between two polls. 5 s by default. */
+    /** How often leases that are needed are extended; poll some times as often. 5 s by default. */
     uint64_t heartbeat_every_ms;
     /** Most registrations of decode workers that wait or are being written. 65,536 by default. */
     uint64_t max_registrations;
@@ -2974,7 +2974,7 @@ kvffi_status kvffi_exchange_hold(kvffi_exchange *exchange,
  */
 kvffi_status kvffi_exchange_set_readers(kvffi_exchange *exchange,
                                         uint64_t lease,
-                                        size_t readers,
+                                        uint64_t readers,
                                         int32_t *out_is_held,
                                         kvffi_error **out_error);
 

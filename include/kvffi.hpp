@@ -871,7 +871,7 @@ public:
     }
 
     /* Whether the lease was in force. */
-    Result<bool> set_readers(std::uint64_t lease, std::size_t readers)
+    Result<bool> set_readers(std::uint64_t lease, std::uint64_t readers)
     {
         return detail::flag(kvffi_exchange_set_readers, handle_.get(), lease, readers);
     }

@@ -47,7 +47,7 @@ pub struct kvffi_exchange_options {
     pub lost_readers: i32,
     /// 0.
     pub reserved: u32,
-    /// How often leases that are needed are extended, and the longest time between two polls. 5 s by default.
+    /// How often leases that are needed are extended; poll some times as often. 5 s by default.
     pub heartbeat_every_ms: u64,
     /// Most registrations of decode workers that wait or are being written. 65,536 by default.
     pub max_registrations: u64,

@@ -102,13 +102,14 @@ pub unsafe extern "C" fn kvffi_exchange_hold(
 pub unsafe extern "C" fn kvffi_exchange_set_readers(
     exchange: *mut kvffi_exchange,
     lease: u64,
-    readers: usize,
+    readers: u64,
     out_is_held: *mut i32,
     out_error: *mut *mut kvffi_error,
 ) -> kvffi_status {
     ffi_body!(out_error, {
         // SAFETY: the crate's contract.
         let out_is_held = unsafe { out(out_is_held, "out_is_held")? };
+        let readers = usize::try_from(readers).unwrap_or(usize::MAX);
         // SAFETY: the crate's contract.
         let held = unsafe { change(exchange, |exchange, now| Ok(exchange.set_readers(LeaseId(lease), readers, now)))? };
         out_is_held.set(i32::from(held));

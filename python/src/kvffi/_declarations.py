@@ -1624,7 +1624,7 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_exchange_registered", c_int32, (c_void_p, c_void_p)),
     ("kvffi_exchange_goodbye", c_int32, (c_void_p, c_void_p)),
     ("kvffi_exchange_hold", c_int32, (c_void_p, c_char_p, c_uint64, c_uint64, c_uint32, c_void_p, c_void_p)),
-    ("kvffi_exchange_set_readers", c_int32, (c_void_p, c_uint64, c_size_t, c_void_p, c_void_p)),
+    ("kvffi_exchange_set_readers", c_int32, (c_void_p, c_uint64, c_uint64, c_void_p, c_void_p)),
     ("kvffi_exchange_ready", c_int32, (c_void_p, c_uint64, c_uint32, c_void_p, c_void_p)),
     ("kvffi_pushes_get", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
     ("kvffi_pushes_free", None, (c_void_p,)),

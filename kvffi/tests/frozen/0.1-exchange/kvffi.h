@@ -2961,7 +2961,7 @@ kvffi_status kvffi_exchange_hold(kvffi_exchange *exchange,
  */
 kvffi_status kvffi_exchange_set_readers(kvffi_exchange *exchange,
                                         uint64_t lease,
-                                        size_t readers,
+                                        uint64_t readers,
                                         int32_t *out_is_held,
                                         kvffi_error **out_error);
 
