@@ -119,7 +119,8 @@ fn valgrind(leaks: &str, program: &Path, arguments: &[&str]) {
         return;
     }
     let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full", "--track-origins=yes"]);
+    // Fair, or a thread that looks again and again keeps all others from running.
+    command.args(["--fair-sched=try", "--quiet", "--error-exitcode=99", "--leak-check=full", "--track-origins=yes"]);
     command.args([format!("--show-leak-kinds={leaks}"), format!("--errors-for-leak-kinds={leaks}")]);
     run(command.arg(program).args(arguments));
 }
