@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use kvplan::{Descriptor, LocalPlan, MemoryRange, Op, Side};
 use kvspec::ValidSpec;
 
-use crate::batch::{Limits, Pieces};
+use crate::batch::{Limits, Pieces, num_bytes};
 use crate::blob::{self, Blob, Header};
 use crate::cuda;
 use crate::error::{Error, Result};
@@ -258,8 +258,8 @@ impl Agent {
     ///
     /// The `Blob…` errors for bytes that are not a blob of this version; [`Error::FingerprintMismatch`];
     /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::OwnBlob`];
-    /// [`Error::StaleBlob`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`]; [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL
-    /// metadata that cannot be used.
+    /// [`Error::StaleBlob`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`];
+    /// [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL metadata that cannot be used.
     pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
         self.connect_if(blob, |_, _, _| Ok(()))
     }
@@ -303,7 +303,7 @@ impl Agent {
         let transport = self.transport()?;
         let named = transport.load_peer(&metadata)?;
         if named != transport_name {
-            if !peers.by_name.values().any(|peer| peer.transport_name == named) {
+            if !peers.has_named(&named) {
                 self.forget(&named);
             }
             return Err(Error::PeerNameMismatch { peer: transport_name, named });
@@ -412,7 +412,8 @@ impl Agent {
         // Held until the transfer is counted: memory is not deregistered meanwhile.
         let memory = self.memory();
         let (_, ranges) = self.registered(&memory)?;
-        let (pieces, bytes) = pieces(descriptors, ranges, &peer.inner.ranges)?;
+        let pieces = pieces(descriptors, ranges, &peer.inner.ranges)?;
+        let bytes = num_bytes(descriptors);
         let claim = match room {
             Some(room) => room.take(bytes, pieces.len()),
             None => self.claim(bytes, pieces.len())?,
@@ -629,22 +630,25 @@ impl fmt::Debug for Agent {
 }
 
 impl Peers {
+    /// Whether the transport knows somebody by this name for a reason.
+    fn has_named(&self, transport_name: &str) -> bool {
+        self.by_name.values().chain(&self.retired).any(|peer| peer.transport_name == transport_name)
+    }
+
     /// Whether this is the connection that counts.
     fn has(&self, peer: &Peer) -> bool {
         self.by_name.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner))
     }
 }
 
-/// Where the descriptors lie in memory, and their length in all.
-fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<(Vec<Piece>, u64)> {
+/// Where the descriptors lie in memory.
+fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<Vec<Piece>> {
     let mut pieces = Vec::with_capacity(descriptors.len());
-    let mut bytes = 0_u64;
     for (index, descriptor) in descriptors.iter().enumerate() {
         let Descriptor { local_storage, remote_storage, local_offset, remote_offset, len } = *descriptor;
         let (local, local_mem) = local.resolve(Side::Local, index, local_storage, local_offset, len)?;
         let (remote, remote_mem) = remote.resolve(Side::Remote, index, remote_storage, remote_offset, len)?;
         pieces.push(Piece { local, remote, len, local_mem, remote_mem });
-        bytes = bytes.saturating_add(len);
     }
-    Ok((pieces, bytes))
+    Ok(pieces)
 }

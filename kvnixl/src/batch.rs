@@ -1,5 +1,7 @@
 //! Cutting a transfer into requests of bounded size.
 
+use kvplan::Descriptor;
+
 use crate::error::{Error, Result};
 use crate::transport::Piece;
 
@@ -53,6 +55,12 @@ impl Limits {
             _ => Ok(()),
         }
     }
+}
+
+/// Bytes of descriptors that are to move. Descriptors may repeat, so the sum may leave the range: then it stays at the
+/// range's end, which is too much for any bound on what may be in flight.
+pub(crate) fn num_bytes(descriptors: &[Descriptor]) -> u64 {
+    descriptors.iter().fold(0, |bytes, descriptor| bytes.saturating_add(descriptor.len))
 }
 
 /// The pieces of a transfer that have not been handed out yet.

@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kvplan::{BlockList, Descriptor, Op};
 
+use crate::backoff::Backoff;
+use crate::batch::num_bytes;
 use crate::error::{Error, Result};
 use crate::event::{Event, PullFailed, PullId};
 use crate::exchange::Exchange;
-use crate::lease::{LeaseId, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId, after};
-use crate::link::{Link, Load, Sent, sum};
+use crate::lease::{LeaseId, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId};
+use crate::link::{Link, Load, Sent};
 use crate::message::{Message, Verdict};
-use crate::pull::{FIRST_WAIT, LONGEST_WAIT, Part, PartState, Pull};
+use crate::pull::{Part, PartState, Pull};
 
 /// What to read from one producer.
 #[derive(Clone, Debug)]
@@ -73,7 +75,7 @@ pub(crate) struct Consumer<B> {
     next_pull: u64,
     pub(crate) reservations: ReservationBook<B>,
     /// When writers of failed reservations are asked again.
-    asks: BTreeMap<ReservationId, (Instant, Duration)>,
+    asks: BTreeMap<ReservationId, Backoff>,
     /// Leases to keep alive though nothing reads them yet.
     kept: BTreeSet<(PeerId, LeaseId)>,
     stats: PullStats,
@@ -165,7 +167,7 @@ impl<B> Consumer<B> {
 
     /// When [`poll`](Self::poll) has something to do though nothing has happened.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let asks = self.asks.values().map(|(next, _)| *next);
+        let asks = self.asks.values().map(Backoff::next);
         let reservations = self.reservations.next_deadline();
         self.pulls.values().filter_map(Pull::next_deadline).chain(asks).chain(reservations).min()
     }
@@ -199,13 +201,12 @@ impl<B> Consumer<B> {
         let mut asks = BTreeMap::new();
         let mut due: Vec<(ReservationId, Vec<PeerId>)> = Vec::new();
         for (id, _, writers) in self.reservations.quarantined() {
-            let (next, wait) = self.asks.get(&id).copied().unwrap_or((now, FIRST_WAIT));
-            if now < next {
-                asks.insert(id, (next, wait));
-                continue;
+            let mut backoff = self.asks.get(&id).copied().unwrap_or_else(|| Backoff::new(now));
+            if now >= backoff.next() {
+                due.push((id, writers.cloned().collect()));
+                backoff.asked(now);
             }
-            due.push((id, writers.cloned().collect()));
-            asks.insert(id, (after(now, wait), (wait * 2).min(LONGEST_WAIT)));
+            asks.insert(id, backoff);
         }
         self.asks = asks;
         for (reservation, writers) in due {
@@ -234,7 +235,8 @@ impl<B> Exchange<B> {
         deadline: Instant,
         now: Instant,
     ) -> Result<PullId, (Error, B)> {
-        let bytes = parts.iter().fold(0_u64, |bytes, part| bytes.saturating_add(sum(&part.descriptors)));
+        // At the end of the range it is too much for any bound, as in `num_bytes`.
+        let bytes = parts.iter().fold(0_u64, |bytes, part| bytes.saturating_add(num_bytes(&part.descriptors)));
         let descriptors = parts.iter().map(|part| part.descriptors.len()).sum();
         let ready = parts.iter().try_for_each(|part| self.link.ready(&part.peer).map(drop));
         let mut room = match ready.and_then(|()| self.link.agent.claim(bytes, descriptors)) {

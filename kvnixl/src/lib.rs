@@ -76,6 +76,7 @@
 //! channel), and C (`kvffi`).
 
 mod agent;
+mod backoff;
 mod batch;
 mod blob;
 mod consumer;

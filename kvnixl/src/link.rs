@@ -183,7 +183,3 @@ impl Link {
         state
     }
 }
-
-pub(crate) fn sum(descriptors: &[Descriptor]) -> u64 {
-    descriptors.iter().fold(0, |sum, descriptor| sum.saturating_add(descriptor.len))
-}

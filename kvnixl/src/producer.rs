@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use kvplan::{Descriptor, Op};
 
+use crate::batch::num_bytes;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::exchange::{Exchange, ExchangeOptions};
@@ -11,7 +12,7 @@ use crate::lease::{
     Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Reading, Registered,
     RequestId,
 };
-use crate::link::{Link, Load, Moving, sum};
+use crate::link::{Link, Load, Moving};
 use crate::message::{Message, Verdict};
 use crate::state::TransferState;
 
@@ -252,7 +253,7 @@ impl<B> Exchange<B> {
             return Err(refused("the part is not ready"));
         }
         self.link.ready(&id.reader)?;
-        let mut room = self.link.agent.claim(sum(descriptors), descriptors.len())?;
+        let mut room = self.link.agent.claim(num_bytes(descriptors), descriptors.len())?;
         if !push.begin(id, part, now) {
             return Err(refused("the part was written before, or the registration is ending"));
         }

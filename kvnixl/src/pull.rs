@@ -1,18 +1,14 @@
 //! A pull: one request read from one or several producers, until all have confirmed.
 
 use std::mem::ManuallyDrop;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::event::{Event, PullFailed, PullId};
 use crate::lease::{LeaseId, PeerId, RequestId};
 use crate::link::{Link, Moving, Sent};
 use crate::message::{Message, Verdict};
 use crate::state::TransferState;
-
-/// First wait before a completion is sent again; doubles up to [`LONGEST_WAIT`].
-pub(crate) const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Longest wait between two messages that ask the same.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// What is read from one producer.
 #[derive(Debug)]
@@ -27,8 +23,8 @@ pub(crate) struct Part {
 pub(crate) enum PartState {
     /// Bytes may land.
     Reading(Moving),
-    /// Everything is in place; the producer is to confirm. Asked again at `next`.
-    Completing { next: Instant, wait: Duration },
+    /// Everything is in place; the producer is to confirm.
+    Completing(Backoff),
     /// The producer has confirmed that its lease was good.
     Confirmed,
     /// Failed or not wanted; nothing lands.
@@ -71,7 +67,7 @@ impl<B> Pull<B> {
                 match reading {
                     TransferState::InProgress => {}
                     TransferState::Done if self.failed => *state = PartState::Over,
-                    TransferState::Done => *state = PartState::Completing { next: now, wait: FIRST_WAIT },
+                    TransferState::Done => *state = PartState::Completing(Backoff::new(now)),
                     TransferState::Failed { cause, .. } => {
                         why = why.or(Some(PullFailed::Transfer { peer: peer.clone(), source: cause }));
                         if settled {
@@ -86,8 +82,8 @@ impl<B> Pull<B> {
                 continue;
             }
             let Some(Part { peer, request, lease, state }) = self.parts.get_mut(index) else { continue };
-            if let PartState::Completing { next, wait } = state {
-                if now < *next {
+            if let PartState::Completing(backoff) = state {
+                if now < backoff.next() {
                     continue;
                 }
                 let message = Message::Completed { request: request.clone(), lease: *lease, reading: self.id.0 };
@@ -95,8 +91,7 @@ impl<B> Pull<B> {
                     why = why.or(Some(PullFailed::Unreachable(peer.clone())));
                     continue;
                 }
-                *next = crate::lease::after(now, *wait);
-                *wait = (*wait * 2).min(LONGEST_WAIT);
+                backoff.asked(now);
             }
         }
         if let Some(why) = why {
@@ -104,7 +99,7 @@ impl<B> Pull<B> {
         } else if now >= self.deadline && !self.is_confirmed() {
             let count = |is: fn(&PartState) -> bool| self.parts.iter().filter(|part| is(&part.state)).count();
             let reading = count(|state| matches!(state, PartState::Reading(_)));
-            let unconfirmed = count(|state| matches!(state, PartState::Completing { .. }));
+            let unconfirmed = count(|state| matches!(state, PartState::Completing(_)));
             self.fail(PullFailed::Deadline { reading, unconfirmed }, events);
         }
         match self.failed {
@@ -116,7 +111,7 @@ impl<B> Pull<B> {
     /// When [`advance`](Self::advance) has something to do though nothing has happened.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let asks = self.parts.iter().enumerate().filter_map(|(index, part)| match part.state {
-            PartState::Completing { next, .. } if self.has_read(index) => Some(next),
+            PartState::Completing(backoff) if self.has_read(index) => Some(backoff.next()),
             _ => None,
         });
         asks.chain([self.deadline]).min().filter(|_| !self.failed)
@@ -148,7 +143,7 @@ impl<B> Pull<B> {
             part.peer == *from
                 && part.request == *request
                 && part.lease == lease
-                && matches!(part.state, PartState::Completing { .. })
+                && matches!(part.state, PartState::Completing(_))
         };
         let Some(part) = self.parts.iter_mut().find(waiting) else { return false };
         if verdict == Verdict::Good {
@@ -171,7 +166,7 @@ impl<B> Pull<B> {
     /// Leases that are still needed, with their producers.
     pub(crate) fn needed(&self) -> impl Iterator<Item = (&PeerId, LeaseId)> {
         let needed =
-            |part: &&Part| !self.failed && matches!(part.state, PartState::Reading(_) | PartState::Completing { .. });
+            |part: &&Part| !self.failed && matches!(part.state, PartState::Reading(_) | PartState::Completing(_));
         self.parts.iter().filter(needed).map(|part| (&part.peer, part.lease))
     }
 

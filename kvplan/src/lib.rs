@@ -84,7 +84,7 @@ pub use descriptor::{Descriptor, Descriptors, ZeroRange};
 pub use explain::Explanation;
 pub use flow::{Flow, Flows, Load, flows};
 pub use lane::LaneKey;
-pub use local::{LocalPlan, Member, MemoryRange, Region, RowBroken};
+pub use local::{LocalPlan, Member, MemoryRange, Region, RowBroken, memory_ranges};
 pub use pair::{PairOptions, PairPlan};
 pub use picture::{RowPicture, SegmentKind};
 pub use refusal::{PairError, Refusal, RequestError, Side};

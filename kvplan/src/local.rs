@@ -211,7 +211,9 @@ fn travels(spec: &ValidSpec, layer: &kvspec::Layer, part: &kvspec::Part) -> bool
     layer.transfer && !spec.is_borrowed(part)
 }
 
-fn memory_ranges(spec: &ValidSpec) -> Vec<MemoryRange> {
+/// Storages of a worker to register, in order of their index, without the rest of a [`LocalPlan`].
+#[must_use]
+pub fn memory_ranges(spec: &ValidSpec) -> Vec<MemoryRange> {
     let mut used: Vec<StorageIndex> =
         parts(spec).filter(|(_, layer, part)| travels(spec, layer, part)).map(|(_, _, part)| part.storage).collect();
     used.sort_unstable();

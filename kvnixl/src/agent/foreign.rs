@@ -5,7 +5,7 @@
 //! everything is as with a peer of this library. Rejected: making a blob in the peer's name, whose incarnation and
 //! host would be invented.
 
-use kvplan::{LocalPlan, Side};
+use kvplan::{Side, memory_ranges};
 use kvspec::ValidSpec;
 
 use super::{Agent, Introduced};
@@ -49,7 +49,7 @@ impl Agent {
             let (local, remote) = (Box::new(fingerprint), Box::new(layout.fingerprint.clone()));
             return Err(Error::FingerprintMismatch { local, remote });
         }
-        let ranges = RangeTable::new(Side::Remote, LocalPlan::new(layout).memory_ranges(), &layout.storages)?;
+        let ranges = RangeTable::new(Side::Remote, &memory_ranges(layout), &layout.storages)?;
         self.introduce(Introduced {
             name: name.to_owned(),
             incarnation: 0,

@@ -59,19 +59,21 @@ impl Assembly {
         if last {
             return Assembled::Whole(whole);
         }
-        let num_blocks = self.num_blocks.saturating_add(num_blocks(&whole));
-        if self.partial.len() >= MAX_PARTIAL || num_blocks > self.max_blocks {
+        let num_blocks = self.num_blocks.checked_add(num_blocks(&whole)).filter(|&blocks| blocks <= self.max_blocks);
+        let (Some(num_blocks), Some(next)) = (num_blocks, number.checked_add(1)) else { return Assembled::Refused };
+        if self.partial.len() >= MAX_PARTIAL {
             return Assembled::Refused;
         }
         self.num_blocks = num_blocks;
-        self.partial.insert(whole.id.clone(), (whole, number.saturating_add(1)));
+        self.partial.insert(whole.id.clone(), (whole, next));
         Assembled::Partial
     }
 
     /// Forgets one that is not wanted any more.
     pub(crate) fn take(&mut self, id: &PushId) -> Option<(Registration, u32)> {
         let partial = self.partial.remove(id)?;
-        self.num_blocks = self.num_blocks.saturating_sub(num_blocks(&partial.0));
+        // Counted in when it was kept.
+        self.num_blocks -= num_blocks(&partial.0);
         Some(partial)
     }
 
