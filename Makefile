@@ -27,6 +27,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 BUILT ?=
+LIBRARY ?=
 CASES ?= 100000
 SECONDS ?= 60
 MINUTES ?= 5
@@ -56,12 +57,14 @@ demo: deps
 test: deps
 	@$(ENV) $(CARGO) test --workspace --features $(FEATURES)
 	@$(ENV) KVFFI_LIBRARY='$(TARGET)/debug/deps/libkvffi.so' $(PYTHON) -m pytest --config-file python/pyproject.toml python
-	@$(MAKE) --no-print-directory sglang
+	@$(MAKE) --no-print-directory sglang LIBRARY='$(TARGET)/debug/deps/libkvffi.so'
 
+# With LIBRARY it tests the library that is there, without cargo.
 sglang: deps
 	@scripts/sglang.sh
-	@$(ENV) $(CARGO) build --quiet --package kvffi
-	@cd examples/sglang && export PATH="$(CURDIR)/.deps/venv/bin:$$PATH" KVFFI_LIBRARY='$(TARGET)/debug/libkvffi.so' \
+	@$(if $(LIBRARY),,$(ENV) $(CARGO) build --quiet --package kvffi)
+	@cd examples/sglang && export PATH="$(CURDIR)/.deps/venv/bin:$$PATH" \
+			KVFFI_LIBRARY='$(or $(LIBRARY),$(TARGET)/debug/libkvffi.so)' \
 		&& ruff check --quiet . && ruff format --quiet --check . && mypy && pytest
 
 test-long: deps
