@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .decode import DecodeManager
-from .errors import TransferError
-from .states import Poll
+from .scheduled import Scheduled
 
 
-class Receiver:
+class Receiver(Scheduled):
     """Says where a request's pages go, and polls until they are there.
 
         Bootstrapping     -> init            -> WaitingForInput
@@ -20,6 +19,8 @@ class Receiver:
     # Errors
     `RoomTakenError` if the number belongs to a request that is not over, or whose pages are held.
     """
+
+    manager: DecodeManager
 
     def __init__(self, manager: DecodeManager, address: str, room: int) -> None:
         self.manager, self.room = manager, room
@@ -43,10 +44,6 @@ class Receiver:
         """
         self.manager.announce(self.room, kv_indices, aux_index, state_indices, decode_prefix_len)
 
-    def poll(self) -> Poll:
-        """The state now."""
-        return self.manager.poll(self.room)
-
     def abort(self) -> None:
         """Gives the request up. Its pages may be used again when `is_abort_release_safe`."""
         self.manager.abort(self.room, "aborted by the decode engine")
@@ -54,13 +51,3 @@ class Receiver:
     def is_abort_release_safe(self) -> bool:
         """Whether nobody writes into the request's pages any more."""
         return self.manager.is_released(self.room)
-
-    def clear(self) -> None:
-        """Forgets the request; one that is under way is aborted, and its pages stay held until that is done."""
-        self.manager.clear(self.room)
-
-    def failure_exception(self) -> None:
-        """Raises why the request failed, and forgets it."""
-        reason = self.manager.reason(self.room)
-        self.clear()
-        raise TransferError(self.room, reason or "it did not fail")

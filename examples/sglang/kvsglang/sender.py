@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import TransferError
 from .prefill import PrefillManager
-from .states import Poll
+from .scheduled import Scheduled
 
 
-class Sender:
+class Sender(Scheduled):
     """Is told pages chunk by chunk; the chunk that completes the announced number is the last.
 
     # Errors
     `RoomTakenError` if the number belongs to a request that is not over.
     """
+
+    manager: PrefillManager
 
     def __init__(self, manager: PrefillManager, address: str, room: int, has_dp_rank: bool = False) -> None:
         del address, has_dp_rank
@@ -41,10 +42,6 @@ class Sender:
         del num_kv_tokens
         self.manager.send(self.room, kv_indices, state_indices)
 
-    def poll(self) -> Poll:
-        """The state now."""
-        return self.manager.poll(self.room)
-
     def abort(self) -> None:
         """Gives the request up. Pages may be used again when `is_drained`."""
         self.manager.abort(self.room, "aborted by the prefill engine")
@@ -52,13 +49,3 @@ class Sender:
     def is_drained(self) -> bool:
         """Whether nothing reads the request's pages any more."""
         return self.manager.is_drained(self.room)
-
-    def clear(self) -> None:
-        """Forgets the request; one that is under way is aborted."""
-        self.manager.clear(self.room)
-
-    def failure_exception(self) -> None:
-        """Raises why the request failed, and forgets it."""
-        reason = self.manager.reason(self.room)
-        self.clear()
-        raise TransferError(self.room, reason or "it did not fail")
