@@ -136,6 +136,7 @@ impl Queue {
     pub(crate) fn push(&self, level: Level, target: &str, message: String) {
         let mut state = lock(&self.state);
         if state.records.len() >= self.capacity {
+            // A count that is full says enough.
             state.dropped = state.dropped.saturating_add(1);
             return;
         }

@@ -18,6 +18,7 @@ pub const KVFFI_VERSION: u32 = (KVFFI_VERSION_MAJOR << 16) | (KVFFI_VERSION_MINO
 
 const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
     Ok(text) => text,
+    // While compiling: no program can get here.
     Err(_) => panic!("a version has no NUL"),
 };
 
