@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 # The Python package of this repository, with the library that KVFFI_LIBRARY names: `make sglang` sets it.
-for place in (HERE, HERE.parent, HERE.parents[2] / "python" / "src"):
-    if str(place) not in sys.path:
-        sys.path.insert(0, str(place))
+PLACES = [str(place) for place in (HERE, HERE.parent, HERE.parents[2] / "python" / "src")]
+for place in PLACES:
+    if place not in sys.path:
+        sys.path.insert(0, place)
+# The process that workers are forked from loads their modules; it knows the environment and not this path.
+os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, *filter(None, [os.environ.get("PYTHONPATH")])])
