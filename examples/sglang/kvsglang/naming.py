@@ -56,7 +56,7 @@ def component_names(
     `LayerError` if there are no layer ids and several pipeline stages: position is no name there.
     """
     ids: Sequence[int] = component.layer_ids
-    if not ids:
+    if not ids and component.buffers:
         if place.pp_size > 1:
             raise LayerError(
                 f"state_layer_ids of {key}",

@@ -5,33 +5,61 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from harness.deployment import PREFILL_SALT, Request, deployment
+from harness.deployment import PREFILL_SALT, Request, deployment, scenario
 from harness.expect import Moved
 from harness.model import Mamba, Model
 
 OURS = ("ours", "ours")
 
+LAYERS = tuple(range(15))
+HYBRID = Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6)))
+INDEXED = Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8)
+WINDOW = Model(layers=(0, 2), window_layers=(1, 3))
+ROWS = ("swa_ring", "request_row", "c128_state", "qsa_pending", "qsa_compressed", "minimax_index_k", "block_scale")
+
 CASES = {
     "mha": (Model(layers=tuple(range(3))), (1, 1)),
     "mha, one rank to two": (Model(layers=tuple(range(3))), (1, 2)),
     "mha, two ranks to one": (Model(layers=tuple(range(3))), (2, 1)),
-    "mla with an indexer": (Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8), (1, 1)),
-    "mla with an indexer, two ranks to one": (Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8), (2, 1)),
-    "hybrid, one rank to two": (Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4))), (1, 2)),
-    "sliding window, two ranks to one": (Model(layers=(0, 2), window_layers=(1, 3)), (2, 1)),
-    "7 + 8 layers": (Model(layers=tuple(range(15)), stages=(7, 8), layer_ids=False), (1, 1)),
-    "3 + 4 + 4 + 4 layers and a draft": (Model(layers=tuple(range(15)), stages=(3, 4, 4, 4), draft_layers=1), (1, 1)),
+    "mha, two ranks to three": (Model(layers=(0,), heads=6), (2, 3)),
+    "mha, two ranks to four": (Model(layers=(0,)), (2, 4)),
+    "mla with an indexer": (INDEXED, (1, 1)),
+    "mla with an indexer, two ranks to one": (INDEXED, (2, 1)),
+    "mla with an indexer, 7 + 8 layers": (replace(INDEXED, layers=LAYERS, stages=(7, 8)), (1, 1)),
+    "compressed mla, 3 + 2 layers": (
+        Model(layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False),
+        (1, 1),
+    ),
+    "hybrid, one rank to two": (HYBRID, (1, 2)),
+    "hybrid, two ranks to one": (HYBRID, (2, 1)),
+    "hybrid with conv rows, 1 + 1 layers": (
+        replace(HYBRID, stages=(1, 1), mamba=Mamba(layers=(0, 1, 2, 4), conv_rows=3, conv_bytes=2)),
+        (1, 2),
+    ),
+    "sliding window, one rank to two": (WINDOW, (1, 2)),
+    "sliding window, two ranks to one": (WINDOW, (2, 1)),
+    "sliding window, 1 + 1 layers": (replace(WINDOW, stages=(1, 1)), (1, 1)),
+    "sliding window of mla": (Model(layers=(0, 2), window_layers=(1, 3), mla=True), (1, 2)),
+    "rows of every kind": (Model(layers=(0, 1), rows=tuple((kind, 80) for kind in ROWS)), (2, 2)),
+    "a draft": (Model(layers=tuple(range(3)), draft_layers=2), (1, 1)),
+    "a draft, one rank to two": (Model(layers=tuple(range(3)), draft_layers=1, layer_ids=False), (1, 2)),
+    "a draft with heads under mla": (replace(INDEXED, draft_layers=1), (1, 1)),
+    "7 + 8 layers": (Model(layers=LAYERS, stages=(7, 8), layer_ids=False), (1, 1)),
+    "7 + 8 layers, two ranks to one": (Model(layers=LAYERS, stages=(7, 8), layer_ids=False), (2, 1)),
+    "3 + 4 + 4 + 4 layers and a draft": (Model(layers=LAYERS, stages=(3, 4, 4, 4), draft_layers=1), (1, 1)),
+    "3 + 4 + 4 + 4 layers and a draft, one rank to two": (
+        Model(layers=LAYERS, stages=(3, 4, 4, 4), draft_layers=1, layer_ids=False),
+        (1, 2),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_byte_is_right_after_chunks_and_a_prefix_hit(name: str) -> None:
+def test_every_byte_is_right_after_chunks_and_prefix_hits(name: str) -> None:
     model, tp = CASES[name]
-    slots = [(2, 5), (1, 0)] if model.mamba else [None, None]
     with deployment(model, kinds=OURS, tp=tp) as engines:
-        engines.run(Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0]))
-        # All of this prompt is there already: only state and row travel.
-        engines.run(Request(8, [], [], aux=(1, 2), slot=slots[1], prefix=model.page_tokens * 4))
+        for request in scenario(model):
+            engines.run(request)
         engines.check()
 
 

@@ -31,24 +31,39 @@ class Request:
     slot: tuple[int, int] | None = None
     """State slot of a hybrid model, here and there."""
     prefix: int = 0
+    window: int = 0
+    """Pages at the end that the window reaches back to; 0 for all."""
+
+    def rows(self, component: str) -> tuple[list[int], list[int]]:
+        """Rows of one component, here and there."""
+        if component == "mamba":
+            return ([self.slot[0]], [self.slot[1]]) if self.slot else ([], [])
+        if component == "aux":
+            return ([self.aux[0]], [self.aux[1]]) if self.aux else ([], [])
+        start = -self.window if component == "swa" else 0
+        return self.source[start:], self.destination[start:]
 
     def state(self, model: Model, side: int) -> list[list[int] | None]:
         """State indices of one side: 0 is prefill, 1 decode."""
-        pages = (self.source, self.destination)[side]
-        lists: list[list[int] | None] = []
-        if model.mla and model.index_bytes:
-            lists.append(pages)
-        if model.window_layers:
-            lists.append(pages)
-        if model.mamba is not None:
-            lists.append([self.slot[side]] if self.slot else None)
-        return lists
+        return [self.rows(component)[side] for component in model.components()]
 
     def pieces(self) -> list[list[int]]:
         """Source pages, chunk by chunk."""
         sizes = self.chunks or (len(self.source),)
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         return [self.source[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def scenario(model: Model) -> list[Request]:
+    """What every cache has to survive: chunks, a prompt that is there already, and one of which the half is."""
+    slots = [(2, 5), (1, 0), (4, 2)] if model.mamba else [None, None, None]
+    present = model.page_tokens * 4
+    return [
+        Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0], window=2),
+        # Only state and row travel.
+        Request(8, [], [], aux=(1, 2), slot=slots[1], prefix=present),
+        Request(9, [5, 33, 34], [39, 0, 1], chunks=(1, 1, 1), aux=(7, 0), slot=slots[2], prefix=present),
+    ]
 
 
 @dataclass
@@ -94,12 +109,8 @@ class Deployment:
 
     def note(self, expected: Expectation, request: Request) -> None:
         """What a request that succeeded must have moved."""
-        for component in ("kv", "dsa", "swa"):
-            expected.move(Moved(component, request.source, request.destination), PREFILL_SALT)
-        if request.slot:
-            expected.move(Moved("mamba", [request.slot[0]], [request.slot[1]]), PREFILL_SALT)
-        if request.aux:
-            expected.move(Moved("aux", [request.aux[0]], [request.aux[1]]), PREFILL_SALT)
+        for component in ("kv", "aux", *self.model.components()):
+            expected.move(Moved(component, *request.rows(component)), PREFILL_SALT)
 
     def run(self, request: Request) -> None:
         """A request from beginning to end."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from .pools import Pool, Tensor, channel_cells, head_cells, plain_cells
 from .settings import Settings
 
@@ -56,12 +58,24 @@ class Model:
     ratios: tuple[int, ...] = ()
     """Compressed MLA: tokens a latent stands for, for each layer; 4 and 128."""
 
-    def stage_layers(self, place: Settings) -> tuple[int, ...]:
-        """Layers of a worker's pipeline stage."""
-        if place.pp_size == 1:
-            return self.layers
-        first = sum(self.stages[: place.pp_rank])
-        return self.layers[first : first + self.stages[place.pp_rank]]
+    rows: tuple[tuple[str, int], ...] = ()
+    """Kinds of state whose rows are never cut, and the bytes of a row of each KV layer."""
+
+    def stage(self, place: Settings) -> range:
+        """Layers of a worker's pipeline stage, with and without a KV cache."""
+        starts = [0, *(self.layers[sum(self.stages[:stage])] for stage in range(1, place.pp_size))]
+        mamba = self.mamba.layers if self.mamba else ()
+        ends = [*starts[1:], max([*self.layers, *self.window_layers, *mamba]) + 1]
+        return range(starts[place.pp_rank], ends[place.pp_rank])
+
+    def components(self) -> list[str]:
+        """Kinds of state, in the order in which they are registered."""
+        return [
+            *(["dsa"] if self.mla and self.index_bytes else []),
+            *(["swa"] if self.window_layers else []),
+            *(["mamba"] if self.mamba is not None else []),
+            *(kind for kind, _ in self.rows),
+        ]
 
 
 @dataclass
@@ -74,7 +88,8 @@ class Worker:
 
 def build(model: Model, place: Settings, salt: int) -> Worker:
     """Memory of the worker at a place, filled, and its KVArgs as a dictionary of attributes."""
-    layers = model.stage_layers(place)
+    stage = model.stage(place)
+    layers = [layer for layer in model.layers if layer in stage]
     last = place.pp_rank == place.pp_size - 1
     share = max(1, model.heads // place.tp_size)
     first = place.tp_rank * model.heads // place.tp_size
@@ -122,23 +137,31 @@ def build(model: Model, place: Settings, salt: int) -> Worker:
         for layer in layers:
             add("dsa", f"layer {layer}", "index", model.num_pages, plain_cells(model.index_bytes))
         component("dsa", list(layers))
-    windows = [layer for layer in model.window_layers if place.pp_size == 1 or layer in layers]
-    if windows:
-        for name in ("k", "v"):
+    if model.window_layers:
+        windows = [layer for layer in model.window_layers if layer in stage]
+        names = ("latent",) if model.mla else ("k", "v")
+        for name in names:
             for layer in windows:
-                add("swa", f"window {layer}", name, model.num_pages, heads)
-        component("swa", windows * 2)
+                cells = plain_cells(model.page_tokens * model.row_bytes) if model.mla else heads
+                add("swa", f"window {layer}", name, model.num_pages, cells)
+        component("swa", windows * len(names))
     if model.mamba is not None:
-        _mamba(model.mamba, place, tensors)
-        count = len(model.mamba.layers)
+        recurrent = [layer for layer in model.mamba.layers if layer in stage]
+        _mamba(model.mamba, recurrent, place, tensors)
+        count = len(recurrent)
         conv = sum(model.mamba.conv_blocks) // place.tp_size
         component(
             "mamba",
-            list(model.mamba.layers) * 2,
+            recurrent * 2,
             dims=[conv] * count + [model.mamba.heads // place.tp_size] * count,
             groups=[list(model.mamba.conv_blocks)] * count + [None] * count,
             outer=[model.mamba.conv_rows] * count + [1] * count,
         )
+    for kind, size in model.rows:
+        for layer in layers:
+            # Each rank has rows of its own.
+            add(kind, f"layer {layer}", "row", model.num_pages, plain_cells(size) + np.uint64(place.tp_rank * size))
+        component(kind, layers)
     pool = Pool(tensors)
     pool.fill(salt)
     worker = Worker(pool)
@@ -146,11 +169,11 @@ def build(model: Model, place: Settings, salt: int) -> Worker:
     return worker
 
 
-def _mamba(mamba: Mamba, place: Settings, tensors: list[Tensor]) -> None:
+def _mamba(mamba: Mamba, layers: list[int], place: Settings, tensors: list[Tensor]) -> None:
     conv = channel_cells(list(mamba.conv_blocks), mamba.conv_bytes, mamba.conv_rows, place.tp_rank, place.tp_size)
     state = channel_cells([mamba.heads], mamba.head_bytes, 1, place.tp_rank, place.tp_size)
-    tensors.extend(Tensor("mamba", f"layer {layer}", "conv", mamba.num_slots, conv) for layer in mamba.layers)
-    tensors.extend(Tensor("mamba", f"layer {layer}", "state", mamba.num_slots, state) for layer in mamba.layers)
+    tensors.extend(Tensor("mamba", f"layer {layer}", "conv", mamba.num_slots, conv) for layer in layers)
+    tensors.extend(Tensor("mamba", f"layer {layer}", "state", mamba.num_slots, state) for layer in layers)
 
 
 def _lists(
@@ -172,7 +195,7 @@ def _lists(
             [len(pool.tensors[i].cells) for i in indices],
         )
 
-    stage = model.stage_layers(place)
+    stage = model.stage(place)
     kv, aux = lists(range(num_kv)), lists(range(num_kv, num_aux))
     states = [lists(c["members"]) for c in components]
     for component, state in zip(components, states, strict=True):
@@ -208,8 +231,8 @@ def _lists(
         "system_dp_rank": 0,
         "rust_http_port": None,
         "pp_rank": place.pp_rank,
-        "prefill_start_layer": stage[0],
-        "prefill_end_layer": stage[-1] + 1,
+        "prefill_start_layer": stage.start,
+        "prefill_end_layer": stage.stop,
         "mla_compression_ratios": list(model.ratios) or None,
         "num_draft_entries": num_draft,
     }
