@@ -20,7 +20,7 @@ class Options:
     total_layers: int | None = None
     """Layers of the whole target model: needed where an engine gives no layer ids and has pipeline stages."""
     stages: tuple[range, ...] = ()
-    """Layers of each pipeline stage of a prefill engine that is not ours."""
+    """Layers of each pipeline stage of a prefill engine that is not ours; a draft's count on from the model's."""
     waiting_timeout: float = 300.0
     """How long a receiver waits for its bytes."""
     bootstrap_timeout: float = 300.0

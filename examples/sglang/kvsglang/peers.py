@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from . import naming
 from .errors import MessageError, PeerError
 from .lists import HIGHEST, Buffer, Component, Lists, Place
 from .mapping import Mapped, map_lists
@@ -58,17 +59,13 @@ def registration(
 
 
 def for_stage(said: Registration, lists: Lists, layers: range) -> Registration:
-    """A registration with the KV buffers of some layers only.
+    """A registration with the KV buffers of some layers only; a draft's layers count on from the model's.
 
     SGLang's prefill pairs buffers by position unless the engine gives layer ids on both sides, and its position is
     wrong where stages are uneven: it takes 15 layers against 7 for a draft model at the end. A stage that is told of
     nothing but its own layers cannot pair wrongly.
     """
-    parts = 1 if lists.is_mla else 2
-    num_target = len(lists.kv) - lists.num_draft
-    ids = said.kv_layer_ids[:num_target] or tuple(
-        lists.first_layer + layer for _ in range(parts) for layer in range(num_target // parts)
-    )
+    ids = said.kv_layer_ids or _ids_by_position(lists)
     chosen = [index for index, layer in enumerate(ids) if layer in layers]
     return replace(
         said,
@@ -77,6 +74,17 @@ def for_stage(said: Registration, lists: Lists, layers: range) -> Registration:
         kv_rows=tuple(said.kv_rows[i] for i in chosen),
         kv_layer_ids=tuple(said.kv_layer_ids[i] for i in chosen) if said.kv_layer_ids else (),
     )
+
+
+def _ids_by_position(lists: Lists) -> list[int]:
+    """Layers of the KV buffers of a worker that has all of them."""
+    target: list[int] = []
+    draft: list[int] = []
+    for entry in naming.kv_names(lists):
+        group, _, layer = entry.layer.partition(".")
+        (draft if group == "draft" else target).append(int(layer))
+    above = max(target, default=-1) + 1
+    return target + [above + layer for layer in draft]
 
 
 def destination(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from harness.deployment import Request, deployment
+from harness.deployment import Request, deployment, scenario
 from harness.loader import MissingEngineError, folder
 from harness.model import Mamba, Model
 from harness.worker import Chunk
@@ -22,56 +23,73 @@ KINDS = {
     "decode is SGLang's": ("behind", "sglang"),
 }
 
+LAYERS = tuple(range(15))
+HYBRID = Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6)))
+INDEXED = Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8)
+WINDOW = Model(layers=(0, 2), window_layers=(1, 3))
+DRAFT = Model(layers=tuple(range(3)), draft_layers=1, layer_ids=False)
+WITH_STAGES = Model(layers=LAYERS, stages=(7, 8), layer_ids=False)
+WITH_STAGES_AND_DRAFT = Model(layers=LAYERS, stages=(3, 4, 4, 4), draft_layers=1, layer_ids=False)
+
 CASES: dict[str, tuple[Model, tuple[int, int]]] = {
     "mha with chunks and auxiliary rows": (Model(layers=tuple(range(4))), (1, 1)),
-    "mha with mamba, one rank to two": (Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6))), (1, 2)),
-    "mla with an indexer": (Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8), (1, 1)),
-    "7 + 8 layers": (Model(layers=tuple(range(15)), stages=(7, 8), layer_ids=False), (1, 1)),
-    "mha with mamba, two ranks to one": (Model(layers=(3,), mamba=Mamba(layers=(0, 1, 2))), (2, 1)),
-    "sliding window, one rank to two": (Model(layers=(0, 2), window_layers=(1, 3)), (1, 2)),
-    "mla with an indexer, two ranks to one": (Model(layers=(0, 1), mla=True, index_bytes=132 * 8), (2, 1)),
+    "mha with mamba, one rank to two": (HYBRID, (1, 2)),
+    "mha with mamba, two ranks to one": (HYBRID, (2, 1)),
+    "mla with an indexer": (INDEXED, (1, 1)),
+    "mla with an indexer, two ranks to one": (INDEXED, (2, 1)),
+    "sliding window": (WINDOW, (1, 1)),
+    "sliding window, one rank to two": (WINDOW, (1, 2)),
+    "a draft": (DRAFT, (1, 1)),
+    "a draft, one rank to two": (DRAFT, (1, 2)),
+    "7 + 8 layers": (WITH_STAGES, (1, 1)),
+    "7 + 8 layers, one rank to two": (WITH_STAGES, (1, 2)),
+    "3 + 4 + 4 + 4 layers and a draft": (WITH_STAGES_AND_DRAFT, (1, 1)),
+    "3 + 4 + 4 + 4 layers and a draft, with layer ids": (replace(WITH_STAGES_AND_DRAFT, layer_ids=True), (1, 1)),
+    "mamba over 1 + 1 layers": (replace(HYBRID, stages=(1, 1), mamba=Mamba(layers=(0, 1, 2, 8))), (1, 1)),
+    "mla of 7 + 8 layers": (Model(layers=LAYERS, stages=(7, 8), mla=True, layer_ids=False), (1, 1)),
+    "compressed mla, 3 + 2 layers": (
+        Model(layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False),
+        (1, 1),
+    ),
 }
+
+
+def settings(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What SGLang's wire does not carry, for a prefill and for a decode worker of ours."""
+    name = {"model": "org/model"}
+    if not model.stages or model.layer_ids:
+        return name, name
+    ends = [sum(model.stages[: stage + 1]) for stage in range(len(model.stages))]
+    stages = [range(end - size, end) for end, size in zip(ends, model.stages, strict=True)]
+    # A draft's layers count on from the model's.
+    stages[-1] = range(stages[-1].start, len(model.layers) + model.draft_layers)
+    return {**name, "total_layers": len(model.layers)}, {**name, "stages": tuple(stages)}
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("side", KINDS)
 def test_every_byte_is_right(case: str, side: str) -> None:
+    begin = time.monotonic()
     model, tp = CASES[case]
-    total: dict[str, Any] = {"total_layers": len(model.layers)} if model.stages else {}
-    stages: dict[str, Any] = {"stages": (range(7), range(7, 15))} if model.stages else {}
-    name = {"model": "org/model"}
-    slots = [(2, 5), (1, 0)] if model.mamba else [None, None]
-    with deployment(
-        model,
-        kinds=KINDS[side],
-        tp=tp,
-        prefill_options={**total, **name},
-        decode_options={**stages, **name},
-    ) as engines:
-        begin = time.monotonic()
-        engines.run(Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0]))
-        engines.run(Request(8, [], [], aux=(1, 2), slot=slots[1], prefix=model.page_tokens * 4))
+    prefill, decode = settings(model)
+    with deployment(model, kinds=KINDS[side], tp=tp, prefill_options=prefill, decode_options=decode) as engines:
+        for request in scenario(model):
+            engines.run(request)
         engines.check()
-        assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 10
 
 
 def test_position_goes_wrong_where_names_do_not() -> None:
-    """15 layers against a stage of 7: SGLang's own pairing takes the 8 others for a draft model at the end."""
-    model = Model(layers=tuple(range(15)), stages=(7, 8), layer_ids=False)
-    request = Request(7, [1, 2], [10, 11])
-    options = {"stages": (range(7), range(7, 15))}
-    with deployment(model, kinds=("sglang", "sglang"), tp=(1, 2)) as engines:
-        engines.run(request)
+    """15 layers against a stage of 7: SGLang's own pairing takes the 8 others for a draft model at the end.
+
+    The same deployment with one side of ours is a case above.
+    """
+    with deployment(WITH_STAGES, kinds=("sglang", "sglang"), tp=(1, 2)) as engines:
+        engines.run(Request(7, [1, 2], [10, 11]))
         wrong = [
             line for e, w in zip(engines.expected, engines.decode, strict=True) for line in e.differences(w.memory())
         ]
         assert any("layer 7 v" in line for line in wrong)
-    with deployment(model, kinds=("sglang", "behind"), tp=(1, 2), decode_options=options) as engines:
-        engines.run(request)
-        engines.check()
-    with deployment(model, kinds=("behind", "sglang"), tp=(1, 2), prefill_options={"total_layers": 15}) as engines:
-        engines.run(request)
-        engines.check()
 
 
 @pytest.mark.parametrize("side", ["prefill is SGLang's", "decode is SGLang's"])
