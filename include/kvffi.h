@@ -2315,7 +2315,7 @@ typedef struct kvffi_transfer_options {
     uint64_t deadline_ms;
     /** The engine's name of what the blocks belong to, for logs and quarantine; ends with a NUL. NULL for none. */
     const char *request;
-    /** How many of the bytes are padding, for statistics. kvffi_agent_start_answer knows it. */
+    /** How many of the bytes are padding, for statistics. An answer knows it. */
     uint64_t padding_bytes;
     /** How the transfer is cut; NULL for the agent's limits. */
     const kvffi_limits *limits;
@@ -2389,6 +2389,28 @@ kvffi_status kvffi_agent_start_answer(const kvffi_agent *agent,
                                       const kvffi_transfer_options *options,
                                       kvffi_transfer **out_transfer,
                                       kvffi_error **out_error);
+
+/**
+ * Works out which bytes a request moves and starts to move them: kvffi_pair_answer and kvffi_agent_start_answer in one
+ * call, for callers to whom calls are dear.
+ *
+ * pair: a plan with this peer's layout.
+ * request: borrowed for the call.
+ * answer: overwritten; empty if the request cannot be answered. What it says is to be zeroed is left to the caller, as
+ * with kvffi_pair_answer. If what fails is the start, as with KVFFI_ERR_WOULD_BLOCK, it holds the answer, and
+ * kvffi_agent_start_answer is enough to try again.
+ *
+ * Errors as for those two. Threads: any number at once on one agent, peer and pair; one at a time on one answer, a
+ * second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_agent_start_request(const kvffi_agent *agent,
+                                       const kvffi_peer *peer,
+                                       const kvffi_pair *pair,
+                                       const kvffi_request *request,
+                                       kvffi_answer *answer,
+                                       const kvffi_transfer_options *options,
+                                       kvffi_transfer **out_transfer,
+                                       kvffi_error **out_error);
 
 /**
  * Says where a transfer stands; nothing blocks.

@@ -559,6 +559,8 @@ public:
         return detail::make<Text, kvffi_text>(kvffi_pair_explain, handle_.get(), form);
     }
 
+    const kvffi_pair *get() const noexcept { return handle_.get(); }
+
 private:
     detail::Owned<kvffi_pair, kvffi_pair_free> handle_;
 };
@@ -746,6 +748,14 @@ public:
     {
         return detail::make<Transfer, kvffi_transfer>(kvffi_agent_start_answer, get(), peer.get(), answer.get(),
                                                       &options);
+    }
+
+    /* Answers the request and starts it, in one call. */
+    Result<Transfer> start(const Peer &peer, const Pair &pair, const kvffi_request &request, Answer &answer,
+                           const kvffi_transfer_options &options = KVFFI_TRANSFER_OPTIONS_INIT) const
+    {
+        return detail::make<Transfer, kvffi_transfer>(kvffi_agent_start_request, get(), peer.get(), pair.get(), &request,
+                                                      answer.get(), &options);
     }
 
     /* A descriptor to wait on: see kvffi_agent_get_fd. */

@@ -96,6 +96,22 @@ impl Answer {
         self.made_by = 0;
     }
 
+    /// Overwrites it with what `pair` answers for `request`; empty if that fails.
+    ///
+    /// # Safety
+    ///
+    /// `request` is as [`request::read_into`] says.
+    pub(crate) unsafe fn fill(
+        &mut self,
+        pair: Result<&Pair, Failure>,
+        request: *const kvffi_request,
+    ) -> Result<(), Failure> {
+        self.clear();
+        // SAFETY: by contract.
+        unsafe { request::read_into(request, &mut self.request)? };
+        self.work_out(pair?)
+    }
+
     fn work_out(&mut self, pair: &Pair) -> Result<(), Failure> {
         pair.plan.descriptors(&self.request, &mut self.descriptors)?;
         self.made_by = pair.id;
@@ -141,10 +157,8 @@ pub unsafe extern "C" fn kvffi_pair_answer(
         // SAFETY: the crate's contract.
         let (answer, pair) = unsafe { (handle::borrow(answer, "answer")?, handle::borrow(pair, "pair")) };
         let mut answer = handle::lock(answer, "answer")?;
-        answer.clear();
         // SAFETY: the crate's contract.
-        unsafe { request::read_into(request, &mut answer.request)? };
-        answer.work_out(pair?)
+        unsafe { answer.fill(pair, request) }
     })
 }
 

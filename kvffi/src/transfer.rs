@@ -8,7 +8,7 @@ use kvplan::{Descriptor, Op};
 use kvspec::StorageIndex;
 
 use crate::agent::{self, kvffi_agent};
-use crate::answer::{kvffi_answer, kvffi_descriptor};
+use crate::answer::{Answer, kvffi_answer, kvffi_descriptor};
 use crate::argument::{array, optional_name, out_handle};
 use crate::boundary::{ffi_body, ffi_progress, ffi_value};
 use crate::error::kvffi_error;
@@ -18,8 +18,10 @@ use crate::limits::{kvffi_limits, read_limits};
 use crate::nixl_failure::{full_text, status_of};
 use crate::notification::KVFFI_MAX_NOTIFICATION_BYTES;
 use crate::options::{self, Grows, out_struct};
+use crate::pair::kvffi_pair;
 use crate::peer::{Connected, kvffi_peer};
 use crate::quarantine::micros;
+use crate::request::kvffi_request;
 use crate::status::{
     KVFFI_ERR_TRANSFER_FAILED, KVFFI_ERR_TRANSFER_UNSETTLED, KVFFI_IN_PROGRESS, KVFFI_OK, kvffi_status,
 };
@@ -51,7 +53,7 @@ pub struct kvffi_transfer_options {
     pub deadline_ms: u64,
     /// The engine's name of what the blocks belong to, for logs and quarantine; ends with a NUL. NULL for none.
     pub request: *const c_char,
-    /// How many of the bytes are padding, for statistics. kvffi_agent_start_answer knows it.
+    /// How many of the bytes are padding, for statistics. An answer knows it.
     pub padding_bytes: u64,
     /// How the transfer is cut; NULL for the agent's limits.
     pub limits: *const kvffi_limits,
@@ -159,6 +161,16 @@ fn start(
     Ok(handle::into_handle(transfer))
 }
 
+fn start_answer(
+    agent: &agent::Handle,
+    peer: &Connected,
+    answer: &Answer,
+    mut options: TransferOptions,
+) -> Result<*mut kvffi_transfer, Failure> {
+    options.padding = answer.descriptors.padding_bytes();
+    start(agent, peer, answer.request.op, answer.descriptors.as_slice(), options)
+}
+
 /// Starts to move bytes: from the peer for KVFFI_OP_READ, to it for KVFFI_OP_WRITE. Checks every descriptor and queues;
 /// nothing blocks. An empty list is done at once, and notifies.
 ///
@@ -221,10 +233,47 @@ pub unsafe extern "C" fn kvffi_agent_start_answer(
         let answer = handle::lock(unsafe { handle::borrow(answer, "answer")? }, "answer")?;
         answer.check_full()?;
         // SAFETY: the crate's contract.
-        let mut options = unsafe { read_options(options, agent.limits)? };
-        options.padding = answer.descriptors.padding_bytes();
-        let (op, descriptors) = (answer.request.op, answer.descriptors.as_slice());
-        out_transfer.set(start(agent, peer, op, descriptors, options)?);
+        let options = unsafe { read_options(options, agent.limits)? };
+        out_transfer.set(start_answer(agent, peer, &answer, options)?);
+        Ok(())
+    })
+}
+
+/// Works out which bytes a request moves and starts to move them: kvffi_pair_answer and kvffi_agent_start_answer in one
+/// call, for callers to whom calls are dear.
+///
+/// pair: a plan with this peer's layout.
+/// request: borrowed for the call.
+/// answer: overwritten; empty if the request cannot be answered. What it says is to be zeroed is left to the caller, as
+/// with kvffi_pair_answer. If what fails is the start, as with KVFFI_ERR_WOULD_BLOCK, it holds the answer, and
+/// kvffi_agent_start_answer is enough to try again.
+///
+/// Errors as for those two. Threads: any number at once on one agent, peer and pair; one at a time on one answer, a
+/// second call gets KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_agent_start_request(
+    agent: *const kvffi_agent,
+    peer: *const kvffi_peer,
+    pair: *const kvffi_pair,
+    request: *const kvffi_request,
+    answer: *mut kvffi_answer,
+    options: *const kvffi_transfer_options,
+    out_transfer: *mut *mut kvffi_transfer,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let out_transfer = unsafe { out_handle(out_transfer, "out_transfer")? };
+        // SAFETY: the crate's contract.
+        let (agent, peer) = unsafe { (handle::borrow(agent, "agent")?, handle::borrow(peer, "peer")?) };
+        // SAFETY: the crate's contract.
+        let (answer, pair) = unsafe { (handle::borrow(answer, "answer")?, handle::borrow(pair, "pair")) };
+        // SAFETY: the crate's contract.
+        let options = unsafe { read_options(options, agent.limits)? };
+        let mut answer = handle::lock(answer, "answer")?;
+        // SAFETY: the crate's contract.
+        unsafe { answer.fill(pair, request)? };
+        out_transfer.set(start_answer(agent, peer, &answer, options)?);
         Ok(())
     })
 }

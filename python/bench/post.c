@@ -12,10 +12,10 @@ static int64_t now(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Answers a request and starts its transfer. Nanoseconds of each; a negative status if one fails. */
+/* Answers a request and starts its transfer, in one call or in two. Nanoseconds; a negative status if one fails. */
 kvffi_status post(const kvffi_pair *pair, const kvffi_agent *agent, const kvffi_peer *peer, kvffi_answer *answer,
-                  const uint32_t *local, const uint32_t *remote, size_t num_blocks, kvffi_transfer **out_transfer,
-                  int64_t *out_answer_ns, int64_t *out_start_ns)
+                  const uint32_t *local, const uint32_t *remote, size_t num_blocks, int in_one_call,
+                  kvffi_transfer **out_transfer, int64_t *out_ns)
 {
     static const uint8_t message[] = "request 1";
     kvffi_error *error = NULL;
@@ -28,18 +28,21 @@ kvffi_status post(const kvffi_pair *pair, const kvffi_agent *agent, const kvffi_
     request.num_local = 1;
     request.remote = &remotes;
     request.num_remote = 1;
-    kvffi_status status = kvffi_pair_answer(pair, &request, answer, &error);
-    const int64_t answered = now();
-    if (status == KVFFI_OK) {
-        kvffi_transfer_options options = KVFFI_TRANSFER_OPTIONS_INIT;
-        options.notify = message;
-        options.notify_len = sizeof message - 1;
-        options.deadline_ms = 10000;
-        options.request = "request 1";
-        status = kvffi_agent_start_answer(agent, peer, answer, &options, out_transfer, &error);
+    kvffi_transfer_options options = KVFFI_TRANSFER_OPTIONS_INIT;
+    options.notify = message;
+    options.notify_len = sizeof message - 1;
+    options.deadline_ms = 10000;
+    options.request = "request 1";
+    kvffi_status status;
+    if (in_one_call) {
+        status = kvffi_agent_start_request(agent, peer, pair, &request, answer, &options, out_transfer, &error);
+    } else {
+        status = kvffi_pair_answer(pair, &request, answer, &error);
+        if (status == KVFFI_OK) {
+            status = kvffi_agent_start_answer(agent, peer, answer, &options, out_transfer, &error);
+        }
     }
-    *out_start_ns = now() - answered;
-    *out_answer_ns = answered - begun;
+    *out_ns = now() - begun;
     kvffi_error_free(error);
     return status;
 }

@@ -1,4 +1,6 @@
-"""What Python adds to posting a request: `Request`, `Pair.answer` and `Agent.start` against the same calls in C.
+"""What Python adds to posting a request: `Request` and `Agent.start_request` against the same call in C.
+
+And the same in two calls, `Pair.answer` and `Agent.start`.
 
     make wheel && KVFFI_LIBRARY=target/release/libkvffi.so scripts/python.sh python/bench/post.py
 
@@ -23,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import numpy
 
 import kvffi
-from kvffi._handle import Owner
 from kvffi._library import functions
 
 NUM_DESCRIPTORS = 10_000
@@ -65,63 +66,65 @@ def main() -> int:
     # Every other block, so that no two join.
     local = numpy.arange(0, 2 * NUM_DESCRIPTORS, 2, dtype=numpy.uint32)
     remote = local[::-1].copy()
-    times: dict[str, list[float]] = {"c answer": [], "c start": [], "py answer": [], "py start": []}
+    times: dict[tuple[str, bool], list[float]] = {
+        (language, in_one_call): [] for language in ("C", "Python") for in_one_call in (True, False)
+    }
 
-    def in_python(blocks: int) -> tuple[float, float, kvffi.Transfer]:
+    def in_python(blocks: int, in_one_call: bool) -> tuple[float, kvffi.Transfer]:
         ours, theirs = local[:blocks], remote[:blocks]
         begun = time.thread_time_ns()
         request = kvffi.Request("read", local={0: ours}, remote={0: theirs})
-        pair.answer(request, into=answer)
-        answered = time.thread_time_ns()
-        transfer = decode.start(peer, answer, notify=b"request 1", deadline=10, request="request 1")
-        started = time.thread_time_ns()
-        return (answered - begun) / 1000, (started - answered) / 1000, transfer
+        if in_one_call:
+            transfer = decode.start_request(
+                peer, pair, request, into=answer, notify=b"request 1", deadline=10, request="request 1"
+            )
+        else:
+            pair.answer(request, into=answer)
+            transfer = decode.start(peer, answer, notify=b"request 1", deadline=10, request="request 1")
+        return (time.thread_time_ns() - begun) / 1000, transfer
 
-    def in_c(blocks: int) -> tuple[float, float, kvffi.Transfer]:
-        handle = Owner(functions().kvffi_transfer_free)
-        nanoseconds = ctypes.c_int64(), ctypes.c_int64()
+    def in_c(blocks: int, in_one_call: bool) -> tuple[float, kvffi.Transfer]:
+        transfer = kvffi.Transfer._new(decode._live())
+        nanoseconds = ctypes.c_int64()
         owners = [each._live() for each in (pair, decode, peer, answer)]
         ids = [ctypes.c_void_p(each.ctypes.data) for each in (local, remote)]
-        outputs = [ctypes.byref(each) for each in (handle, *nanoseconds)]
-        status = post(*owners, *ids, ctypes.c_size_t(blocks), *outputs)
+        outputs = [ctypes.byref(each) for each in (transfer._live(), nanoseconds)]
+        status = post(*owners, *ids, ctypes.c_size_t(blocks), int(in_one_call), *outputs)
         if status < 0:
             raise SystemExit(f"the calls in C fail with status {status}")
-        transfer = kvffi.Transfer._wrap(handle, decode._live())
-        return nanoseconds[0].value / 1000, nanoseconds[1].value / 1000, transfer
+        return nanoseconds.value / 1000, transfer
 
     with tempfile.TemporaryDirectory() as folder:
         post = compiled(folder)
+        ways = {"C": in_c, "Python": in_python}
         for turn in range(ROUNDS):
             # Who comes second finds the data in the caches.
-            for run in (in_python, in_c) if turn % 2 else (in_c, in_python):
+            for language, in_one_call in list(times) if turn % 2 else reversed(list(times)):
+                run = ways[language]
                 # The agent's own thread would begin to move bytes at once, and take this one's processor.
                 network.set_faults("stall")
                 # A small request first: the code is in the caches, as it is in an engine that posts often.
-                warm = [run(1)[2] for _ in range(WARM)]
-                answered, started, transfer = run(NUM_DESCRIPTORS)
+                warm = [run(1, in_one_call)[1] for _ in range(WARM)]
+                taken, transfer = run(NUM_DESCRIPTORS, in_one_call)
                 network.set_faults()
                 for each in (*warm, transfer):
                     each.wait()
-                language = "py" if run is in_python else "c"
-                times[f"{language} answer"].append(answered)
-                times[f"{language} start"].append(started)
-    pair.answer(kvffi.Request("read", local={0: local}, remote={0: remote}), into=answer)
+                times[language, in_one_call].append(taken)
     if answer.totals().num_descriptors != NUM_DESCRIPTORS:
         print(f"{answer.totals().num_descriptors} descriptors, not {NUM_DESCRIPTORS}", file=sys.stderr)
         return 1
-    print(f"{NUM_DESCRIPTORS} descriptors, median of {ROUNDS}, µs on the processor")
-    added = 0.0
-    for step in ("answer", "start"):
-        c, py = (statistics.median(times[f"{language} {step}"]) for language in ("c", "py"))
-        added += py - c
-        print(f"  {step:6}  C {c:8.1f}  Python {py:8.1f}  added {py - c:6.1f}")
-    print(f"  Python adds {added:.1f} µs to posting")
-
     # Its own part, with calls that do nothing.
-    for name in ("kvffi_pair_answer", "kvffi_agent_start_answer"):
+    for name in ("kvffi_pair_answer", "kvffi_agent_start_answer", "kvffi_agent_start_request"):
         setattr(functions(), name, lambda *arguments: 0)
-    alone = statistics.median(sum(in_python(NUM_DESCRIPTORS)[:2]) for _ in range(20 * ROUNDS))
-    print(f"  Python alone, with calls that do nothing: {alone:.1f} µs")
+    print(f"{NUM_DESCRIPTORS} descriptors, median of {ROUNDS}, µs on the processor")
+    for in_one_call in (True, False):
+        c, py = (times[language, in_one_call] for language in ("C", "Python"))
+        # Turn by turn, since the machine is faster and slower for a while.
+        added = statistics.median(slower - faster for slower, faster in zip(py, c))
+        alone = statistics.median(in_python(NUM_DESCRIPTORS, in_one_call)[0] for _ in range(20 * ROUNDS))
+        calls = "in one call" if in_one_call else "in two calls"
+        medians = f"C {statistics.median(c):6.1f}  Python {statistics.median(py):6.1f}  added {added:5.1f}"
+        print(f"  {calls:12}  {medians}; with calls that do nothing {alone:5.1f}")
     return 0
 
 

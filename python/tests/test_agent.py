@@ -77,6 +77,35 @@ def test_a_write_goes_the_other_way(decode: Worker, prefill: Worker, peer: kvffi
     assert [int(byte) for byte in prefill.cache[:, -1]] == [7, 9, 9, 7, 7, 7, 7, 7, 9, 7, 7, 7, 7, 7, 7, 7]
 
 
+def test_a_request_may_be_answered_and_started_in_one_call(decode: Worker, prefill: Worker, peer: kvffi.Peer) -> None:
+    pair, into = kvffi.Pair(decode.spec, peer.layout()), kvffi.Answer()
+    for blocks, byte in ([5, 6, 9], 7), (numpy.array([0, 2, 4], numpy.uint32), 8):
+        prefill.cache[:] = byte
+        decode.cache[:] = 0
+        request = kvffi.Request("read", local={0: blocks}, remote={0: [1, 2, 8]})
+        transfer = decode.agent.start_request(peer, pair, request, into=into, notify=b"done", request="one")
+        assert transfer.wait(PATIENCE)
+        expected = numpy.zeros_like(decode.cache)
+        expected[list(blocks)] = byte
+        assert (decode.cache == expected).all()
+        assert into.totals().bytes == transfer.stats().bytes == 3 * ROW
+    assert [each.message for each in prefill.agent.listen(0.2)] == [b"done", b"done"]
+    assert decode.agent.start_request(peer, pair, request).wait(PATIENCE)
+
+
+def test_a_request_that_cannot_be_answered_starts_nothing(decode: Worker, peer: kvffi.Peer) -> None:
+    pair, into = kvffi.Pair(decode.spec, peer.layout()), answer(decode, peer)
+    with pytest.raises(kvffi.RequestError):
+        decode.agent.start_request(
+            peer, pair, kvffi.Request("read", local={0: [99]}, remote={0: [1]}), into=into, notify=b"done"
+        )
+    assert into.totals().num_descriptors == 0
+    pair.close()
+    with pytest.raises(ValueError, match="Pair is closed"):
+        decode.agent.start_request(peer, pair, kvffi.Request("read", local={}, remote={}))
+    assert decode.agent.info().unsettled == 0
+
+
 def test_descriptors_may_be_a_numpy_array_or_an_array_of_ctypes(decode: Worker, peer: kvffi.Peer) -> None:
     answered = answer(decode, peer)
     for descriptors in (answered.descriptors(), answered.descriptors()[::-1], answered.descriptor_structs()):
@@ -335,9 +364,15 @@ def test_too_much_in_flight_would_block(network: kvffi.Loopback, prefill: Worker
     first = decode.agent.start(peer, answer(decode, peer))
     with pytest.raises(kvffi.WouldBlock):
         decode.agent.start(peer, answer(decode, peer))
-    assert decode.agent.stats().transfers_refused == 1
+    pair, into = kvffi.Pair(decode.spec, peer.layout()), kvffi.Answer()
+    with pytest.raises(kvffi.WouldBlock):
+        decode.agent.start_request(peer, pair, kvffi.Request("read", local={0: [1]}, remote={0: [2]}), into=into)
+    assert decode.agent.stats().transfers_refused == 2
     network.set_faults()
     assert first.wait(PATIENCE)
+    # The answer is there, and need not be worked out again.
+    assert decode.agent.start(peer, into).wait(PATIENCE)
+    assert decode.cache[:, 0].tolist() == [0, 7, 0, 0, 0, 7, 7, 0, 0, 7, 0, 0, 0, 0, 0, 0]
     with pytest.raises(OverflowError):
         worker("x", network, 0, limits=kvffi.Limits(request_bytes=-1))
 

@@ -274,6 +274,9 @@ static void messages(void)
 #define START(op, descriptors, num, options) \
     kvffi_agent_start(decode, peer, (op), (descriptors), (num), (options), &transfer, &error)
 
+#define REQUEST(peer, pair, request, answer) \
+    kvffi_agent_start_request(decode, (peer), (pair), (request), (answer), NULL, &transfer, &error)
+
 static void starts(void)
 {
     kvffi_transfer_options options = KVFFI_TRANSFER_OPTIONS_INIT;
@@ -318,7 +321,34 @@ static void starts(void)
     FAILS(KVFFI_ERR_NULL, "agent is NULL", kvffi_agent_start_answer(NULL, peer, answer, NULL, &transfer, &error));
     FAILS(KVFFI_ERR_NULL, "peer is NULL", kvffi_agent_start_answer(decode, NULL, answer, NULL, &transfer, &error));
     FAILS(KVFFI_ERR_NULL, "out_transfer is NULL", kvffi_agent_start_answer(decode, peer, answer, NULL, NULL, &error));
-    kvffi_answer_free(answer);
+
+    /* In one call with the planning. */
+    kvffi_spec *own = spec_at("m", ours), *layout = NULL;
+    kvffi_pair *pair = NULL;
+    OK(kvffi_peer_get_layout(peer, &layout, &error));
+    OK(kvffi_pair_new(own, layout, NULL, &pair, &error));
+    uint32_t here = 0, there = 9;
+    const kvffi_block_list here_list = {0, 0, 0, &here, 1}, there_list = {0, 0, 0, &there, 1};
+    kvffi_request request = KVFFI_REQUEST_INIT;
+    request.local = &here_list;
+    request.num_local = 1;
+    request.remote = &there_list;
+    request.num_remote = 1;
+    FAILS(KVFFI_ERR_REQUEST_REFUSED, "block", REQUEST(peer, pair, &request, answer));
+    there = 1;
+    FAILS(KVFFI_ERR_NULL, "peer is NULL", REQUEST(NULL, pair, &request, answer));
+    FAILS(KVFFI_ERR_NULL, "pair is NULL", REQUEST(peer, NULL, &request, answer));
+    FAILS(KVFFI_ERR_NULL, "request is NULL", REQUEST(peer, pair, NULL, answer));
+    FAILS(KVFFI_ERR_NULL, "answer is NULL", REQUEST(peer, pair, &request, NULL));
+    FAILS(KVFFI_ERR_WRONG_HANDLE, "pair is a handle of kvffi_spec",
+          REQUEST(peer, AS(kvffi_pair, own), &request, answer));
+    FAILS(KVFFI_ERR_STRUCT_SIZE, "struct_size 4",
+          kvffi_agent_start_request(decode, peer, pair, &request, answer, &options, &transfer, &error));
+    FAILS(KVFFI_ERR_NULL, "out_transfer is NULL",
+          kvffi_agent_start_request(decode, peer, pair, &request, answer, NULL, NULL, &error));
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "answer is empty",
+          kvffi_agent_start_answer(decode, peer, answer, NULL, &transfer, &error));
+    CHECK(transfer == NULL);
 
     /* No more than the limits allow, unless it is alone. */
     kvffi_agent *small = NULL;
@@ -335,9 +365,19 @@ static void starts(void)
     OK(kvffi_agent_start(small, other, KVFFI_OP_READ, &BLOCK, 1, NULL, &transfer, &error));
     FAILS(KVFFI_ERR_WOULD_BLOCK, "32 bytes in 1 descriptors are in flight",
           kvffi_agent_start(small, other, KVFFI_OP_READ, &BLOCK, 1, NULL, &second, &error));
+    FAILS(KVFFI_ERR_WOULD_BLOCK, "32 bytes in 1 descriptors are in flight",
+          kvffi_agent_start_request(small, other, pair, &request, answer, NULL, &second, &error));
     OK(kvffi_loopback_set_faults(network, 0, &error));
     OK(kvffi_transfer_wait(transfer, KVFFI_FOREVER, &error));
     kvffi_transfer_free(transfer);
+    /* The answer is there, and need not be worked out again. */
+    OK(kvffi_agent_start_answer(small, other, answer, NULL, &transfer, &error));
+    OK(kvffi_transfer_wait(transfer, KVFFI_FOREVER, &error));
+    kvffi_transfer_free(transfer);
+    kvffi_answer_free(answer);
+    kvffi_pair_free(pair);
+    kvffi_spec_free(layout);
+    kvffi_spec_free(own);
     kvffi_peer_free(other);
     kvffi_agent_free(small);
 }

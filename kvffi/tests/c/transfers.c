@@ -110,12 +110,24 @@ static void from_an_answer(void)
     request.num_remote = 1;
     OK(kvffi_pair_answer(pair, &request, answer, &error));
     OK(kvffi_agent_start_answer(decode, peer, answer, NULL, &transfer, &error));
+    OK(kvffi_transfer_wait(transfer, 60000, &error));
+    kvffi_transfer_free(transfer);
+    for (size_t i = 0; i < sizeof ours; i++) {
+        CHECK(ours[i] == (i < 32 || (i >= 192 && i < 224) ? 7 : 1));
+    }
+
+    /* Both calls in one. */
+    memset(ours, 1, sizeof ours);
+    OK(kvffi_agent_start_request(decode, peer, pair, &request, answer, NULL, &transfer, &error));
+    OK(kvffi_transfer_wait(transfer, 60000, &error));
+    kvffi_transfer_free(transfer);
+    kvffi_answer_totals totals;
+    OK(kvffi_answer_get_totals(answer, &totals, &error));
+    CHECK(totals.num_descriptors == 2 && totals.bytes == 64);
     kvffi_answer_free(answer);
     kvffi_pair_free(pair);
     kvffi_spec_free(local);
     kvffi_spec_free(remote);
-    OK(kvffi_transfer_wait(transfer, 60000, &error));
-    kvffi_transfer_free(transfer);
     for (size_t i = 0; i < sizeof ours; i++) {
         CHECK(ours[i] == (i < 32 || (i >= 192 && i < 224) ? 7 : 1));
     }

@@ -10,6 +10,7 @@ use kvffi::*;
 use super::Operation;
 use super::describe::{call, make};
 use super::machine::{Kind, Machine};
+use super::plan::request;
 
 /// What this file makes; what is here twice is made twice as often.
 pub const OPERATIONS: &[Operation] = &[
@@ -34,6 +35,8 @@ pub const OPERATIONS: &[Operation] = &[
     start,
     start,
     start_answer,
+    start_request,
+    start_request,
     transfer_look,
     transfer_look,
     faults,
@@ -259,25 +262,34 @@ fn start(m: &mut Machine<'_>) -> Result<()> {
     make!(m, Transfer, kvffi_agent_start(agent, peer, op, array, len, options))
 }
 
-/// An answer of the plan with a peer's own layout, to be freed; empty if there is no peer.
-pub(super) fn answer_with(m: &mut Machine<'_>, peer: *const kvffi_peer, op: i32) -> Result<*mut kvffi_answer> {
+/// A plan with a peer's own layout, to be freed; NULL if there is no peer.
+fn pair_with(m: &mut Machine<'_>, peer: *const kvffi_peer, op: i32) -> Result<*mut kvffi_pair> {
     let (own, none) = (spec(m)?, std::ptr::null_mut());
-    let (mut layout, mut pair, mut answer) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-    let word = if op == KVFFI_OP_READ { "read" } else { "write" };
-    let request = format!(
-        r#"{{"op": "{word}", "local": [{{"group": 0, "blocks": [0, 2]}}], "remote": [{{"group": 0, "blocks": [3, 1]}}]}}"#
-    );
+    let (mut layout, mut pair) = (std::ptr::null_mut(), std::ptr::null_mut());
     let struct_size = size_of::<kvffi_pair_options>();
     let options = kvffi_pair_options { struct_size, op, flags: 0, max_gap: 0, min_run: 0 };
     // SAFETY: handles that are alive or NULL, which is an error; freed once.
     unsafe {
         kvffi_peer_get_layout(peer, &raw mut layout, none);
         kvffi_pair_new(own, layout, &raw const options, &raw mut pair, none);
+        kvffi_spec_free(layout);
+        kvffi_spec_free(own);
+    }
+    Ok(pair)
+}
+
+/// An answer of the plan with a peer's own layout, to be freed; empty if there is no peer.
+pub(super) fn answer_with(m: &mut Machine<'_>, peer: *const kvffi_peer, op: i32) -> Result<*mut kvffi_answer> {
+    let (pair, none, mut answer) = (pair_with(m, peer, op)?, std::ptr::null_mut(), std::ptr::null_mut());
+    let word = if op == KVFFI_OP_READ { "read" } else { "write" };
+    let request = format!(
+        r#"{{"op": "{word}", "local": [{{"group": 0, "blocks": [0, 2]}}], "remote": [{{"group": 0, "blocks": [3, 1]}}]}}"#
+    );
+    // SAFETY: as above.
+    unsafe {
         kvffi_answer_new(&raw mut answer, none);
         kvffi_pair_answer_json(pair, request.as_ptr().cast(), request.len(), answer, none);
         kvffi_pair_free(pair);
-        kvffi_spec_free(layout);
-        kvffi_spec_free(own);
     }
     Ok(answer)
 }
@@ -291,6 +303,19 @@ fn start_answer(m: &mut Machine<'_>) -> Result<()> {
     let result = make!(m, Transfer, kvffi_agent_start_answer(agent, peer, given, options));
     // SAFETY: made above, freed once.
     unsafe { kvffi_answer_free(answer) };
+    result
+}
+
+/// From the plan with the peer's own layout, too.
+fn start_request(m: &mut Machine<'_>) -> Result<()> {
+    let (agent, peer) = (m.handle::<kvffi_agent>(Kind::Agent)?, m.handle::<kvffi_peer>(Kind::Peer)?);
+    let op = m.enumerated(0, 1)?;
+    let pair = pair_with(m, peer, op)?;
+    let given = if m.is_wrong()? { m.handle(Kind::Pair)? } else { pair };
+    let (request, answer, options) = (request(m)?, m.handle::<kvffi_answer>(Kind::Answer)?, transfer_options(m)?);
+    let result = make!(m, Transfer, kvffi_agent_start_request(agent, peer, given, request, answer, options));
+    // SAFETY: made above, freed once.
+    unsafe { kvffi_pair_free(pair) };
     result
 }
 

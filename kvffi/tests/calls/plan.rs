@@ -154,8 +154,7 @@ pub(super) fn lists(m: &mut Machine<'_>) -> Result<(*const kvffi_block_list, usi
     m.array(&lists)
 }
 
-fn pair_answer(m: &mut Machine<'_>) -> Result<()> {
-    let (pair, answer) = (m.handle::<kvffi_pair>(Kind::Pair)?, m.handle::<kvffi_answer>(Kind::Answer)?);
+pub(super) fn request(m: &mut Machine<'_>) -> Result<*const kvffi_request> {
     let ((local, num_local), (remote, num_remote)) = (lists(m)?, lists(m)?);
     let request = kvffi_request {
         struct_size: 0,
@@ -166,7 +165,12 @@ fn pair_answer(m: &mut Machine<'_>) -> Result<()> {
         remote,
         num_remote,
     };
-    let request = m.sized(request)?;
+    m.sized(request)
+}
+
+fn pair_answer(m: &mut Machine<'_>) -> Result<()> {
+    let (pair, answer) = (m.handle::<kvffi_pair>(Kind::Pair)?, m.handle::<kvffi_answer>(Kind::Answer)?);
+    let request = request(m)?;
     call!(m, kvffi_pair_answer(pair, request, answer)).map(drop)
 }
 

@@ -16,7 +16,9 @@ static void bytes_move_both_ways(const Worker &decode, const Worker &prefill)
     const std::vector<std::uint32_t> local = {3}, remote = {0};
     const kvffi_block_list local_lists[] = {kvffi::block_list(0, local)}, remote_lists[] = {kvffi::block_list(0, remote)};
     auto answer = kvffi::Answer::create();
-    pair.answer(kvffi::request(KVFFI_OP_READ, local_lists, remote_lists), answer);
+    const kvffi_request request = kvffi::request(KVFFI_OP_READ, local_lists, remote_lists);
+    CHECK(kvffi::Transfer(decode.agent.start(peer, pair, request, answer)).wait(10000));
+    pair.answer(request, answer);
     const kvffi::Transfer read = decode.agent.start(peer, answer);
     CHECK(read.wait(10000) && read.poll() && read.wait_settled());
     CHECK(decode.block_is(3, 7) && decode.block_is(2, 0));
@@ -42,12 +44,12 @@ static void bytes_move_both_ways(const Worker &decode, const Worker &prefill)
     prefill.agent.raise_fd();
     CHECK(poll(&news, 1, 10000) == 1);
 
-    CHECK(decode.agent.stats().transfers_done == 2 && decode.agent.stats().bytes == 2 * block_bytes);
+    CHECK(decode.agent.stats().transfers_done == 3 && decode.agent.stats().bytes == 3 * block_bytes);
     std::uint64_t num_transfers = 0;
     for (const kvffi_bucket &bucket : decode.agent.histogram(KVFFI_HISTOGRAM_TRANSFER)) {
         num_transfers += bucket.count;
     }
-    CHECK(num_transfers == 2);
+    CHECK(num_transfers == 3);
     decode.agent.reconnect(peer);
     decode.agent.disconnect(peer);
     CHECK(thrown_by([&] { decode.agent.start(peer, KVFFI_OP_READ, descriptors); }) == KVFFI_ERR_PEER_GONE);

@@ -48,7 +48,7 @@ from ._names import (
     Span,
     Usage,
 )
-from .agent import Agent, AgentInfo, Limits, NixlOptions, Notification
+from .agent import Agent, AgentInfo, NixlOptions, Notification
 from .answer import Answer
 from .arrangement import Arrangement, Pool
 from .builder import Part, SpecBuilder
@@ -84,6 +84,7 @@ from .errors import (
 )
 from .event import Event, EventKind, Why
 from .exchange import Exchange, ExchangeOptions, PullPart, PushId, PushSource, Wanted
+from .limits import Limits
 from .local_plan import LocalPlan, Member
 from .logs import LogRecord, Logs
 from .loopback import Loopback

@@ -1432,6 +1432,7 @@ class Functions:
     kvffi_notifications_free: Callable[[Pointer], None]
     kvffi_agent_start: Callable[[Pointer, Pointer, int, Pointer, int, Pointer, Pointer, Pointer], int]
     kvffi_agent_start_answer: Callable[[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int]
+    kvffi_agent_start_request: Callable[[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int]
     kvffi_transfer_poll: Callable[[Pointer, Pointer], int]
     kvffi_transfer_wait: Callable[[Pointer, int, Pointer], int]
     kvffi_transfer_wait_settled: Callable[[Pointer, int, Pointer], int]
@@ -1596,6 +1597,7 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_notifications_free", None, (c_void_p,)),
     ("kvffi_agent_start", c_int32, (c_void_p, c_void_p, c_int32, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p)),
     ("kvffi_agent_start_answer", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_start_request", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
     ("kvffi_transfer_poll", c_int32, (c_void_p, c_void_p)),
     ("kvffi_transfer_wait", c_int32, (c_void_p, c_uint64, c_void_p)),
     ("kvffi_transfer_wait_settled", c_int32, (c_void_p, c_uint64, c_void_p)),

@@ -3,67 +3,40 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
-import math
 import os
 import select
-import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _declarations as c
 from . import _nixl
+from ._agent_owner import GRACE, AgentOwner
+from ._arrays import of_descriptors
 from ._checked import text
-from ._handle import Handle, Owner, call, make, structs, take_bytes, take_text
+from ._handle import Handle, call, make, structs, take_bytes, take_text
 from ._library import functions
 from ._names import Histogram, Op, number
-from ._packed import memory, packer
-from ._pinned import Pinned
+from ._start import transfer_options
 from ._time import end_of, microseconds, milliseconds
 from .answer import Answer
 from .errors import Error
+from .limits import Limits
 from .local_plan import LocalPlan
 from .loopback import Loopback
+from .pair import Pair
 from .peer import Peer, PeerId
 from .quarantine import Quarantined, entries
+from .request import Request
 from .spec import Spec
 from .transfer import Transfer
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
-    Descriptors = Union[NDArray[numpy.void], ctypes.Array[c.Descriptor]]
-
-_OPTIONS = packer(c.TransferOptions)
-_registrations = itertools.count()
-
-# What is in progress may settle for so long when an agent ends without being told how long.
-_GRACE = 1.0
+    from ._arrays import Descriptors
 
 # Seconds; more is for ever.
 _LONGEST_POLL = 2_000_000.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds on what NIXL is given at once; 0 is the default of each, and of a transfer what its agent has.
-
-    Longest descriptor in bytes, longer ones are cut; most bytes and most descriptors in a request; most requests of one
-    transfer that are in progress at once; most bytes and most descriptors of all transfers that have not settled.
-    """
-
-    descriptor_bytes: int = 0
-    request_bytes: int = 0
-    request_descriptors: int = 0
-    outstanding_requests: int = 0
-    in_flight_bytes: int = 0
-    in_flight_descriptors: int = 0
-
-    def _struct(self) -> c.Limits:
-        return c.Limits(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -106,67 +79,6 @@ class Notification(NamedTuple):
     sender: str
     message: bytes
     incarnation: int | None
-
-
-class AgentOwner(Owner):
-    """Ends an agent before it frees it, and keeps its memory until then: for ever, if something may still land."""
-
-    __slots__ = ("_pinned", "memory", "news", "waits")
-
-    def __init__(self) -> None:
-        super().__init__(functions().kvffi_agent_free)
-        # What each registration keeps alive, by a number. Goes when the library says that nothing can land any more.
-        self.memory: dict[int, object] = {}
-        self._pinned = Pinned(self.memory)
-        # A copy of the agent's descriptor: valid also while another thread closes the agent.
-        self.news: int | None = None
-        # Nobody refers to it, but an exchange still uses the agent.
-        self.waits = False
-
-    def keep(self, memory: object) -> int:
-        """Keeps memory that is about to be registered; a number, to forget it by if it is refused."""
-        self._pinned.pin()
-        number = next(_registrations)
-        self.memory[number] = memory
-        return number
-
-    def shut_down(self, timeout: float) -> None:
-        """Ends the agent. After a success its memory goes with this object."""
-        call(functions().kvffi_agent_shutdown, self, milliseconds(timeout))
-        self._pinned.unpin()
-
-    def __del__(self) -> None:
-        if self:
-            self.end()
-
-    def end(self) -> None:
-        """Ends and frees the agent, which nobody refers to any more."""
-        status = functions().kvffi_agent_shutdown(self, milliseconds(_GRACE), None)
-        # Of a cycle, the exchange may be freed after the agent.
-        self.waits = status == c.KVFFI_ERR_IN_USE
-        if self.waits:
-            return
-        if status == c.KVFFI_OK:
-            self._pinned.unpin()
-        super().__del__()
-        self.value = None
-        if self.news is not None:
-            os.close(self.news)
-
-
-class UserOwner(Owner):
-    """Frees what uses an agent, and ends the agent if that waits for it."""
-
-    __slots__ = ("_agent",)
-
-    def __init__(self, free: Callable[[Any], None], agent: AgentOwner) -> None:
-        super().__init__(free)
-        self._agent = agent
-
-    def __del__(self) -> None:
-        super().__del__()
-        if self._agent.waits:
-            self._agent.end()
 
 
 class Agent(Handle):
@@ -229,7 +141,7 @@ class Agent(Handle):
             raise ValueError("this Agent is closed")
         return owner
 
-    def close(self, timeout: float = _GRACE) -> None:
+    def close(self, timeout: float = GRACE) -> None:
         """Ends the agent: what is in progress may settle for `timeout` seconds, then memory is deregistered.
 
         `LeftUnsettled` if transfers have not settled: the agent has ended too, but its memory stays registered and is
@@ -363,43 +275,60 @@ class Agent(Handle):
         `OutOfRange` names a descriptor outside registered memory. `WouldBlock` if too much is in flight: try again.
         """
         agent = self._live()
-        bounds = limits._struct() if limits is not None else None
-        message = b"" if notify is None else notify
-        name = b"" if request is None else text(request, "request") + b"\0"
-        # The struct, and behind it the texts that it points to.
-        buffer, options, address = memory(_OPTIONS.size + len(message) + len(name) + 1)
-        buffer[_OPTIONS.size :] = message + name + b"\0"
-        try:
-            _OPTIONS.pack_into(
-                buffer,
-                0,
-                _OPTIONS.size,
-                address + _OPTIONS.size if notify is not None else 0,
-                len(message),
-                _deadline(deadline),
-                address + _OPTIONS.size + len(message) if request is not None else 0,
-                padding_bytes,
-                ctypes.addressof(bounds) if bounds is not None else 0,
-            )
-        except struct.error:
-            # Says which of the numbers does not fit.
-            c.TransferOptions(padding_bytes=padding_bytes)
-            raise
+        options, kept = transfer_options(notify, deadline, request, padding_bytes, limits)
         library = functions()
-        transfer = Owner(library.kvffi_transfer_free)
+        transfer = Transfer._new(agent)
         if isinstance(what, Answer):
             if op is not None:
                 raise ValueError("an answer has the direction of its request; leave op out")
             arguments: tuple[Any, ...] = (agent, peer._live(), what._live(), ctypes.byref(options))
-            call(library.kvffi_agent_start_answer, *arguments, ctypes.byref(transfer))
+            call(library.kvffi_agent_start_answer, *arguments, ctypes.byref(transfer._live()))
         else:
             if op is None:
                 raise ValueError("descriptors have no direction; give op")
-            descriptors, count, kept = _descriptors(what)
+            descriptors, count, kept_too = of_descriptors(what)
             arguments = (agent, peer._live(), number("OP", op), descriptors, count, ctypes.byref(options))
-            call(library.kvffi_agent_start, *arguments, ctypes.byref(transfer))
-            del kept
-        return Transfer._wrap(transfer, agent)
+            call(library.kvffi_agent_start, *arguments, ctypes.byref(transfer._live()))
+            del kept_too
+        del kept
+        return transfer
+
+    def start_request(
+        self,
+        peer: Peer,
+        pair: Pair,
+        what: Request,
+        *,
+        into: Answer | None = None,
+        notify: bytes | None = None,
+        deadline: float | None = None,
+        request: str | None = None,
+        limits: Limits | None = None,
+    ) -> Transfer:
+        """`Pair.answer` and `start` in one call, which is the quickest way from block ids to a transfer.
+
+            agent.start_request(peer, pair, kvffi.Request("read", local={0: here}, remote={0: there}), into=answer)
+
+        `pair`: a plan with this peer's layout. `into`: an answer to reuse, which then has the descriptors, and what is
+        to be zeroed; without one a new answer is made. If the start fails, as with `WouldBlock`, it has them too, and
+        `start` is enough to try again.
+        """
+        agent = self._live()
+        answer = Answer() if into is None else into
+        options, kept = transfer_options(notify, deadline, request, 0, limits)
+        transfer = Transfer._new(agent)
+        call(
+            functions().kvffi_agent_start_request,
+            agent,
+            peer._live(),
+            pair._live(),
+            ctypes.byref(what._memory),
+            answer._live(),
+            ctypes.byref(options),
+            ctypes.byref(transfer._live()),
+        )
+        del kept
+        return transfer
 
     def notify(self, peer: Peer, message: bytes) -> None:
         """Sends a short message. Messages to one peer arrive in order; no error is no proof of delivery."""
@@ -488,30 +417,3 @@ class Agent(Handle):
         library = functions()
         listed = make(library.kvffi_quarantine_free, library.kvffi_agent_get_quarantine, self._live())
         return entries(listed) if listed else []
-
-
-def _deadline(deadline: float | None) -> int:
-    if deadline is None:
-        return 0
-    if 0 < deadline < 1e12:
-        return math.ceil(deadline * 1000)
-    if not deadline > 0:
-        raise ValueError(f"the deadline is {deadline} seconds; give more than 0, or None for none")
-    return milliseconds(deadline)
-
-
-def _descriptors(descriptors: Any) -> tuple[int | None, int, object]:
-    """Address and number of descriptors, and what keeps them there."""
-    if isinstance(descriptors, ctypes.Array):
-        if descriptors._type_ is not c.Descriptor:
-            raise TypeError(f"descriptors are an array of {descriptors._type_.__name__}, not of Descriptor")
-        return ctypes.addressof(descriptors) if len(descriptors) else None, len(descriptors), descriptors
-    import numpy
-
-    array = numpy.asarray(descriptors)
-    expected = numpy.dtype(c.Descriptor)
-    if array.dtype != expected or array.ndim != 1:
-        given = f"of type {array.dtype} and shape {array.shape}"
-        raise TypeError(f"descriptors are {given}; one axis of {expected} is needed")
-    array = numpy.ascontiguousarray(array)
-    return array.ctypes.data if len(array) else None, len(array), array

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 
 from . import _declarations as c
+from ._agent_owner import UserOwner
+from ._arrays import of_descriptors
 from ._checked import text
 from ._handle import Handle, Owner, call, make, structs
 from ._library import functions
 from ._names import LostReaders, number, word
 from ._pinned import Pinned
 from ._time import end_of, milliseconds
-from .agent import Agent, UserOwner, _descriptors
+from .agent import Agent
 from .answer import Answer
 from .errors import Error
 from .event import BLOCKS_COME_BACK, Event, read
@@ -24,7 +26,7 @@ from .peer import Peer, PeerId
 from .request import Lists, block_lists
 
 if TYPE_CHECKING:
-    from .agent import Descriptors
+    from ._arrays import Descriptors
 
     What = Union[Answer, Descriptors]
 
@@ -283,7 +285,7 @@ class Exchange(Handle):
         if isinstance(what, Answer):
             call(library.kvffi_exchange_write_answer, *arguments, what._live())
         else:
-            address, count, kept = _descriptors(what)
+            address, count, kept = of_descriptors(what)
             call(library.kvffi_exchange_write, *arguments, address, count, padding_bytes)
             del kept
 
@@ -375,7 +377,7 @@ def _pull_part(part: PullPart, keep: list[object]) -> c.PullPart:
     if isinstance(part.what, Answer):
         answer = part.what._live()
     else:
-        address, count, kept = _descriptors(part.what)
+        address, count, kept = of_descriptors(part.what)
         keep.append(kept)
     keep.append(answer)
     return c.PullPart(

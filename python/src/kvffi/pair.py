@@ -67,7 +67,7 @@ class Pair(Handle):
         """
         answer = Answer() if into is None else into
         # `byref` keeps the request alive.
-        arguments = (self._live(), ctypes.byref(request._pointer), answer._live())
+        arguments = (self._live(), ctypes.byref(request._memory), answer._live())
         call(functions().kvffi_pair_answer, *arguments)
         return answer
 

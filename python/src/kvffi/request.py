@@ -5,14 +5,12 @@ from __future__ import annotations
 import array
 import ctypes
 import struct
-import sys
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _declarations as c
 from ._names import Op, number, words
-from ._packed import memory, packer
+from ._packed import packing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,41 +43,30 @@ Lists = Union[Iterable[BlockList], Mapping[int, "BlockIds"]]
 _OPS = words("OP")
 _REQUEST_SIZE = ctypes.sizeof(c.Request)
 _BLOCK_LIST_SIZE = ctypes.sizeof(c.BlockList)
-
-
-@cache
-def _packer(num_lists: int) -> struct.Struct:
-    """Writes a request, and behind it its lists."""
-    return packer(c.Request, *(num_lists * [c.BlockList]))
+_BYTE = ctypes.c_char
+_address = ctypes.addressof
 
 
 def block_ids(blocks: Any) -> tuple[int, int, object]:
     """Address and number of block ids, and what keeps them there."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(blocks, numpy.ndarray):
-        # The usual array, the quick way: borrows it, and fails for one that is empty, read-only or has gaps.
-        dtype = blocks.dtype
-        if dtype.char == "I" and dtype.isnative and blocks.ndim == 1:
-            try:
-                pinned = ctypes.c_char.from_buffer(blocks)
-            except (ValueError, TypeError, BufferError):
-                return _of_array(blocks)
-            return ctypes.addressof(pinned), len(blocks), pinned
-        return _of_array(blocks)
+    try:
+        # Of uint32 on one axis, as numpy and `array` have them. It fails for what is empty, read-only or has gaps, too.
+        view = memoryview(blocks)
+        if view.format == "I" and view.ndim == 1:
+            pinned = _BYTE.from_buffer(view)
+            return _address(pinned), len(view), pinned
+    except (TypeError, ValueError, BufferError):
+        pass
     if hasattr(blocks, "__array__"):
         return _of_array(blocks)
     if isinstance(blocks, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"block ids are {type(blocks).__name__}; give integers in a list or an array")
     try:
-        # An array of the same type is taken as it is.
-        ids = blocks if isinstance(blocks, array.array) and blocks.typecode == "I" else array.array("I", blocks)
+        ids = array.array("I", blocks)
     except OverflowError:
         wrong = next(block for block in blocks if not 0 <= block <= HOLE)
         raise ValueError(f"block id {wrong} is not from 0 to {HOLE}; {HOLE}, as kvffi.HOLE, is a hole") from None
-    if not len(ids):
-        return 0, 0, None
-    pinned = ctypes.c_char.from_buffer(ids)
-    return ctypes.addressof(pinned), len(ids), pinned
+    return block_ids(ids) if ids else (0, 0, None)
 
 
 def _of_array(blocks: Any) -> tuple[int, int, object]:
@@ -110,23 +97,23 @@ class Request:
     An array of uint32 is borrowed, so what is written to it later changes the request.
     """
 
-    __slots__ = ("_keep", "_pointer")
+    __slots__ = ("_keep", "_memory")
 
     def __init__(self, op: Op, *, local: Lists, remote: Lists) -> None:
         fields: list[Any] = []
         keep: list[object] = []
         num_local = _flatten(local, fields, keep)
         num_remote = _flatten(remote, fields, keep)
-        packed = _packer(num_local + num_remote)
-        buffer, self._pointer, address = memory(packed.size)
-        first_list = address + _REQUEST_SIZE
+        packed = packing(0, c.Request, *[c.BlockList] * (num_local + num_remote))
+        self._memory = memory = packed.memory()
+        first_list = ctypes.addressof(memory) + _REQUEST_SIZE
         first_remote = first_list + num_local * _BLOCK_LIST_SIZE
         known = _OPS.get(op)
         if known is None:
             known = number("OP", op)
         sides = (first_list, num_local, first_remote, num_remote)
         try:
-            packed.pack_into(buffer, 0, _REQUEST_SIZE, known, 0, *sides, *fields)
+            packed.pack_into(memory, 0, _REQUEST_SIZE, known, 0, *sides, *fields)
         except struct.error:
             # Says which of the numbers does not fit.
             for place in range(0, len(fields), 5):
@@ -137,19 +124,12 @@ class Request:
 
 def _flatten(lists: Lists, fields: list[Any], keep: list[object]) -> int:
     """Adds the fields of each list, and what keeps its ids there; the number of lists."""
-    before = len(keep)
-    if isinstance(lists, dict):
-        # The usual case, the quick way.
-        for group, blocks in lists.items():
-            address, count, kept = block_ids(blocks)
-            fields += (group, 0, 0, address, count)
-            keep.append(kept)
-        return len(keep) - before
-    for group, blocks, first in _listed(lists):
+    listed = _listed(lists)
+    for group, blocks, first in listed:
         address, count, kept = block_ids(blocks)
         fields += (group, 0, first, address, count)
         keep.append(kept)
-    return len(keep) - before
+    return len(listed)
 
 
 def block_lists(lists: Lists) -> tuple[ctypes.Array[c.BlockList], list[object]]:
@@ -164,6 +144,6 @@ def block_lists(lists: Lists) -> tuple[ctypes.Array[c.BlockList], list[object]]:
 
 
 def _listed(lists: Lists) -> list[Any]:
-    if isinstance(lists, Mapping):
+    if isinstance(lists, (dict, Mapping)):
         return [(group, blocks, 0) for group, blocks in lists.items()]
     return list(lists)

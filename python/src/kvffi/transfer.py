@@ -35,9 +35,10 @@ class Transfer(Handle):
         raise TypeError("a Transfer is made by Agent.start")
 
     @classmethod
-    def _wrap(cls, owner: Owner, agent: Owner) -> Transfer:
+    def _new(cls, agent: Owner) -> Transfer:
+        """An object for a call to start: made before it, since after a large request the caches are cold."""
         transfer = cls.__new__(cls)
-        transfer._owner = owner
+        transfer._owner = Owner(functions().kvffi_transfer_free)
         # Before it ends, the memory may not go, which the agent keeps.
         transfer._agent = agent
         return transfer
