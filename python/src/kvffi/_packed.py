@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from functools import lru_cache
 from typing import Any
 
 _CODES = {
@@ -38,7 +37,3 @@ class Packing:
             raise TypeError(f"there is padding in {', '.join(kind.__name__ for kind in kinds)}")
         self.pack_into = packed.pack_into
         self.memory: Any = ctypes.c_char * packed.size
-
-
-# One for each number of kinds and each length that is in use.
-packing = lru_cache(maxsize=256)(Packing)

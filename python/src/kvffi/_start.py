@@ -5,15 +5,22 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from functools import lru_cache
 from typing import Any
 
 from . import _declarations as c
 from ._checked import text
-from ._packed import packing
+from ._packed import Packing
 from ._time import milliseconds
 from .limits import Limits
 
 _SIZE = ctypes.sizeof(c.TransferOptions)
+
+
+@lru_cache(maxsize=256)
+def _packing(tail: int) -> Packing:
+    """The options, and behind them their texts."""
+    return Packing(tail, c.TransferOptions)
 
 
 def transfer_options(
@@ -21,24 +28,25 @@ def transfer_options(
 ) -> tuple[Any, object]:
     """The options, with their texts behind them, and what else has to live as long."""
     message = b"" if notify is None else notify
-    name = b"" if request is None else text(request, "request")
-    bounds = limits._struct() if limits is not None else None
-    packed = packing(len(message) + len(name) + 1, c.TransferOptions)
+    texts = message if request is None else message + text(request, "request")
+    deadline_ms = 0 if deadline is None else _deadline(deadline)
+    bounds = None if limits is None else limits._struct()
+    packed = _packing(len(texts) + 1)
     options = packed.memory()
-    texts = ctypes.addressof(options) + _SIZE
+    address = ctypes.addressof(options) + _SIZE
     try:
         packed.pack_into(
             options,
             0,
             _SIZE,
-            0 if notify is None else texts,
+            0 if notify is None else address,
             len(message),
-            0 if deadline is None else _deadline(deadline),
-            0 if request is None else texts + len(message),
+            deadline_ms,
+            0 if request is None else address + len(message),
             padding_bytes,
             0 if bounds is None else ctypes.addressof(bounds),
-            # Zeroed memory ends the name.
-            message + name,
+            # A zero ends the name.
+            texts,
         )
     except struct.error:
         # Says which of the numbers does not fit.
@@ -47,9 +55,7 @@ def transfer_options(
     return options, bounds
 
 
-def _deadline(deadline: float) -> int:
-    if 0 < deadline < 1e12:
-        return math.ceil(deadline * 1000)
-    if not deadline > 0:
-        raise ValueError(f"the deadline is {deadline} seconds; give more than 0, or None for none")
-    return milliseconds(deadline)
+def _deadline(seconds: float) -> int:
+    if not seconds > 0:
+        raise ValueError(f"the deadline is {seconds} seconds; give more than 0, or None for none")
+    return math.ceil(seconds * 1000) if seconds < 1e12 else milliseconds(seconds)

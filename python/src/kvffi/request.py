@@ -6,11 +6,12 @@ import array
 import ctypes
 import struct
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _declarations as c
 from ._names import Op, number, words
-from ._packed import packing
+from ._packed import Packing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +87,12 @@ def _of_array(blocks: Any) -> tuple[int, int, object]:
     return ids.ctypes.data, ids.size, ids
 
 
+@lru_cache(maxsize=256)
+def _packing(num_lists: int) -> Packing:
+    """A request, and behind it its lists."""
+    return Packing(0, c.Request, *[c.BlockList] * num_lists)
+
+
 class Request:
     """What to move between the two workers of a pair.
 
@@ -104,7 +111,7 @@ class Request:
         keep: list[object] = []
         num_local = _flatten(local, fields, keep)
         num_remote = _flatten(remote, fields, keep)
-        packed = packing(0, c.Request, *[c.BlockList] * (num_local + num_remote))
+        packed = _packing(num_local + num_remote)
         self._memory = memory = packed.memory()
         first_list = ctypes.addressof(memory) + _REQUEST_SIZE
         first_remote = first_list + num_local * _BLOCK_LIST_SIZE
@@ -124,12 +131,19 @@ class Request:
 
 def _flatten(lists: Lists, fields: list[Any], keep: list[object]) -> int:
     """Adds the fields of each list, and what keeps its ids there; the number of lists."""
-    listed = _listed(lists)
-    for group, blocks, first in listed:
-        address, count, kept = block_ids(blocks)
-        fields += (group, 0, first, address, count)
-        keep.append(kept)
-    return len(listed)
+    before = len(keep)
+    if type(lists) is dict:
+        # The usual case, the quick way.
+        for group, blocks in lists.items():
+            address, count, kept = block_ids(blocks)
+            fields += (group, 0, 0, address, count)
+            keep.append(kept)
+    else:
+        for group, blocks, first in _listed(lists):
+            address, count, kept = block_ids(blocks)
+            fields += (group, 0, first, address, count)
+            keep.append(kept)
+    return len(keep) - before
 
 
 def block_lists(lists: Lists) -> tuple[ctypes.Array[c.BlockList], list[object]]:
@@ -144,6 +158,6 @@ def block_lists(lists: Lists) -> tuple[ctypes.Array[c.BlockList], list[object]]:
 
 
 def _listed(lists: Lists) -> list[Any]:
-    if isinstance(lists, (dict, Mapping)):
+    if isinstance(lists, Mapping):
         return [(group, blocks, 0) for group, blocks in lists.items()]
     return list(lists)
