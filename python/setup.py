@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -30,7 +31,10 @@ class BuildWithLibrary(build_py):  # type: ignore[misc]
             raise SystemExit(
                 f"{LIBRARY} does not exist: run `cargo build --release --package kvffi`, or set KVFFI_LIBRARY"
             )
-        shutil.copyfile(LIBRARY, Path(self.build_lib) / "kvffi" / "libkvffi.so")
+        carried = Path(self.build_lib) / "kvffi" / "libkvffi.so"
+        shutil.copyfile(LIBRARY, carried)
+        # Lines for backtraces are four fifths of it.
+        subprocess.run(["strip", "--strip-debug", str(carried)], check=True, timeout=60)
 
 
 class WheelForAllPythons(bdist_wheel):  # type: ignore[misc]
@@ -46,8 +50,15 @@ def version() -> str:
     return found[1]
 
 
+def readme() -> str:
+    """The README with the texts of links to files alone: the files are not where the wheel is."""
+    return re.sub(r"\[([^]]+)\]\((?!https?:)[^)]+\)", r"\1", (ROOT / "python" / "README.md").read_text())
+
+
 setup(
     version=version(),
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     distclass=WithMachineCode,
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelForAllPythons},
 )

@@ -48,8 +48,13 @@ def run(python: Path, *program: str) -> subprocess.CompletedProcess[str]:
 def test_one_wheel_is_for_all_pythons_and_carries_the_library(wheel: Path) -> None:
     version = kvffi.version()
     assert wheel.name.startswith(f"kvffi-{version}-py3-none-linux_")
-    names = zipfile.ZipFile(wheel).namelist()
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
     assert {"kvffi/libkvffi.so", "kvffi/py.typed", "kvffi/__init__.py", "kvffi/_declarations.py"} <= set(names)
+    # Nobody who has only the wheel can follow a link to a file.
+    (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
+    assert "# kvffi for Python" in metadata
+    assert "](" not in metadata
 
 
 def test_an_installed_wheel_uses_its_own_library(python: Path) -> None:
