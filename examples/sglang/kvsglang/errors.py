@@ -97,6 +97,14 @@ class PeerError(IntegrationError):
         self.what, self.here, self.there = what, here, there
 
 
+class TooManyPeersError(IntegrationError):
+    """A decode worker for which a prefill worker has no room."""
+
+    def __init__(self, agent: str, known: int, most: int) -> None:
+        super().__init__(f"decode worker {agent} is refused: {known} others are known and most_peers is {most}")
+        self.agent, self.known, self.most = agent, known, most
+
+
 class MessageError(IntegrationError):
     """A message of the control socket that cannot be read."""
 

@@ -20,6 +20,7 @@ class Receiver(Scheduled):
     `RoomTakenError` if the number belongs to a request that is not over, or whose pages are held.
     """
 
+    name, engine = "receiver", "decode"
     manager: DecodeManager
 
     def __init__(self, manager: DecodeManager, address: str, room: int) -> None:
@@ -43,10 +44,6 @@ class Receiver(Scheduled):
         Pages that are out of range fail the request, here and at the prefill workers.
         """
         self.manager.announce(self.room, kv_indices, aux_index, state_indices, decode_prefix_len)
-
-    def abort(self) -> None:
-        """Gives the request up. Its pages may be used again when `is_abort_release_safe`."""
-        self.manager.abort(self.room, "aborted by the decode engine")
 
     def is_abort_release_safe(self) -> bool:
         """Whether nobody writes into the request's pages any more."""

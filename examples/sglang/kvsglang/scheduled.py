@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from .errors import TransferError
+from .rooms import Rooms
 from .states import Poll
 
 
 class Manager(Protocol):
-    """A manager's rooms, whatever its role."""
+    """A manager of either role."""
 
-    def poll(self, number: int) -> Poll:
-        """State of a room."""
-
-    def reason(self, number: int) -> str:
-        """Why a room failed; empty if it did not."""
-
-    def clear(self, number: int) -> None:
-        """Forgets a request; one that is under way is aborted."""
+    @property
+    def rooms(self) -> Rooms[Any]:
+        """Its requests."""
 
 
 class Scheduled:
     """One request, in a manager's room."""
 
+    name: str
+    engine: str
+    """What it and its engine are called in errors."""
     manager: Manager
     room: int
 
     def poll(self) -> Poll:
         """The state now."""
-        return self.manager.poll(self.room)
+        return self.manager.rooms.poll(self.room)
 
     def clear(self) -> None:
         """Forgets the request; one that is under way is aborted, and its pages stay held until nothing touches them."""
-        self.manager.clear(self.room)
+        self.manager.rooms.clear(self.room, f"the {self.name} was cleared while bytes moved")
+
+    def abort(self) -> None:
+        """Gives the request up. Its pages may be used again when nothing touches them: see `held` and `is_drained`."""
+        self.manager.rooms.abort(self.room, f"aborted by the {self.engine} engine")
 
     def failure_exception(self) -> None:
         """Raises why the request failed, and forgets it."""
-        reason = self.manager.reason(self.room)
+        reason = self.manager.rooms.reason(self.room)
         self.clear()
         raise TransferError(self.room, reason or "it did not fail")

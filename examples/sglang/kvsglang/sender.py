@@ -15,6 +15,7 @@ class Sender(Scheduled):
     `RoomTakenError` if the number belongs to a request that is not over.
     """
 
+    name, engine = "sender", "prefill"
     manager: PrefillManager
 
     def __init__(self, manager: PrefillManager, address: str, room: int, has_dp_rank: bool = False) -> None:
@@ -41,10 +42,6 @@ class Sender(Scheduled):
         """
         del num_kv_tokens
         self.manager.send(self.room, kv_indices, state_indices)
-
-    def abort(self) -> None:
-        """Gives the request up. Pages may be used again when `is_drained`."""
-        self.manager.abort(self.room, "aborted by the prefill engine")
 
     def is_drained(self) -> bool:
         """Whether nothing reads the request's pages any more."""

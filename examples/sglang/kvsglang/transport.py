@@ -39,11 +39,13 @@ class Transport:
         return self._agent.nixl_metadata()
 
     def connect(self, said: Registration, layout: kvffi.Spec) -> None:
-        """Makes a decode worker reachable; `layout` is what it said of its caches.
+        """Makes a decode worker reachable, once; `layout` is what it said of its caches.
 
         # Errors
         `MessageError` for a description without a blob, `kvffi.Error` for one that cannot be used.
         """
+        if said.agent in self._peers:
+            return
         if said.mapped is None:
             self._peers[said.agent] = self._agent.connect_foreign(said.agent, said.metadata, layout)
         else:
@@ -78,6 +80,34 @@ class Transport:
         """Notes that a transfer to a worker has failed."""
         if agent in self._peers:
             self._broken.add(agent)
+
+    def is_gone(self, agent: str) -> bool:
+        """Whether a worker's process has ended for certain: known of workers of ours on the same host."""
+        peer = self._peers.get(agent)
+        return peer is not None and peer.info().is_gone
+
+    def is_broken(self, agent: str) -> bool:
+        """Whether the last that was written to a worker failed."""
+        return agent in self._broken
+
+    def drop(self, agent: str) -> bool:
+        """Lets a worker go; false if something on its way to it has not settled."""
+        peer = self._peers.get(agent)
+        if peer is None or self.unwatch(peer):
+            self._peers.pop(agent, None)
+            self._broken.discard(agent)
+            return True
+        return False
+
+    def unwatch(self, peer: kvffi.Peer) -> bool:
+        """Lets a peer go; false if something on its way to it has not settled."""
+        try:
+            self._agent.disconnect(peer)
+        except kvffi.InUse:
+            return False
+        except kvffi.PeerGone:
+            pass
+        return True
 
     def declare_gone(self, agent: str) -> None:
         """Takes the caller's word that a worker's process has ended: what failed to reach it has settled.

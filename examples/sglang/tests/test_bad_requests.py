@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from harness.deployment import Deployment, Request, deployment, free_port
@@ -28,7 +29,7 @@ def both_fail(engines: Deployment, room: int, *says: str) -> None:
     for worker in (engines.prefill[0], engines.decode[0]):
         assert worker.until(room, ["Failed", "Success"], 10) == "Failed"
         assert time.monotonic() - begin < PROMPTLY
-        reason = worker.ask("reason", room)
+        reason = worker.why(room)
         assert all(text in reason for text in says), f"{worker.place.role}: {reason}"
     assert released(engines, room, PROMPTLY)
     for worker in (engines.prefill[0], engines.decode[0]):
@@ -54,6 +55,34 @@ def test_pages_outside_the_decode_pool_fail_it(engines: Deployment) -> None:
     decode.receiver(1)
     decode.receive(1, [10, 40], 6, [[0]], None)
     both_fail(engines, 1, "kv_indices of room 1[1]: page 40 is not from 0 to 39")
+
+
+def test_a_prefix_that_ends_inside_a_page_fails_it(engines: Deployment) -> None:
+    prefill, decode = engines.prefill[0], engines.decode[0]
+    prefill.sender(13, 1, 3)
+    decode.receiver(13)
+    decode.receive(13, [10], 6, [[0]], 12)
+    both_fail(engines, 13, "decode_prefix_len of room 13: 12 tokens are no whole pages of 8")
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+@pytest.mark.parametrize(
+    ("change", "kind", "says"),
+    [
+        ({"kv_data_lens": [1]}, "ListLengthError", "kv_data_lens has 1 entries and kv_data_ptrs has 4"),
+        ({"aux_data_ptrs": [0, 0]}, "PointerError", "aux_data_ptrs[0] is 0 and its length 512"),
+        ({"state_types": ["dreams"]}, "StateKindError", "state_types[0] is 'dreams'"),
+    ],
+)
+def test_lists_that_contradict_themselves_make_no_manager(
+    role: str, change: dict[str, Any], kind: str, says: str
+) -> None:
+    worker = Remote("ours", MODEL, Settings(role, free_port()), 1, {"lists": change})
+    with pytest.raises(WorkerError) as refused:
+        worker.ready()
+    assert refused.value.kind == kind
+    assert says in refused.value.text
+    worker.stop()
 
 
 def test_pages_outside_the_prefill_pool_fail_it(engines: Deployment) -> None:
@@ -146,7 +175,7 @@ def test_a_room_of_another_decode_engine_is_refused_there_and_the_first_goes_on(
         other.receiver(12)
         other.receive(12, [1, 2], 1, [[0]], None)
         assert other.until(12, ["Failed", "Success"], PROMPTLY) == "Failed"
-        assert "room 12 is taken by another request" in other.ask("reason", 12)
+        assert "room 12 is taken by another request" in other.why(12)
         engines.send(request)
         engines.finish(request)
         engines.check()
@@ -177,7 +206,7 @@ def test_a_peer_that_does_not_fit_fails_on_both_sides(model: Model, says: tuple[
         decode.receive(1, [0], 0, None, None)
         for worker in (prefill, decode):
             assert worker.until(1, ["Failed"], PROMPTLY) == "Failed"
-            reason = worker.ask("reason", 1)
+            reason = worker.why(1)
             assert all(text in reason for text in says), f"{worker.place.role}: {reason}"
         assert decode.call(1, "is_abort_release_safe")
         assert all((a == b).all() for a, b in zip(decode.memory(), decode.twin.pool.memory, strict=True))

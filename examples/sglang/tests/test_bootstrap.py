@@ -9,7 +9,7 @@ import pytest
 from harness.deployment import free_port
 
 from kvsglang import bootstrap
-from kvsglang.decode import overlap
+from kvsglang.engines import overlap
 from kvsglang.lists import Place
 
 

@@ -81,9 +81,9 @@ def test_whoever_ends_a_request_ends_it_on_both_sides_and_pages_are_free_once_dr
         one.call(1, call)
         if call == "abort":
             assert one.poll(1) == "Failed"
-            assert reason in one.ask("reason", 1)
+            assert reason in one.why(1)
         assert other.until(1, ["Failed"], PROMPTLY) == "Failed"
-        assert reason in other.ask("reason", 1)
+        assert reason in other.why(1)
         decode = engines.decode[0]
         assert until(lambda: not decode.ask("held"), PROMPTLY)
         assert decode.call(1, "is_abort_release_safe")
@@ -142,7 +142,7 @@ def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(
         engines.prefill[0].kill()
         decode = engines.decode[0]
         assert decode.until(1, ["Failed"], 5) == "Failed"
-        assert "lost the prefill engine" in decode.ask("reason", 1)
+        assert "lost the prefill engine" in decode.why(1)
         # A connection that broke is no proof that nothing lands; that the process has ended is, some time later.
         assert decode.ask("held") == {1: PAGES[::-1]}
         port = decode.place.bootstrap_port
@@ -181,7 +181,7 @@ def test_a_decode_worker_that_dies_fails_its_requests_and_its_successor_is_serve
         prefill = engines.prefill[0]
         prefill.send(1, Chunk(PAGES[HALF:]))
         assert prefill.until(1, ["Failed"], PATIENCE) == "Failed"
-        assert prefill.ask("reason", 1)
+        assert prefill.why(1)
         # That the process has ended settles what was posted, and the agent sees it.
         assert until(lambda: bool(prefill.call(1, "is_drained")), 5)
         prefill.call(1, "clear")

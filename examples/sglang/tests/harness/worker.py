@@ -118,6 +118,10 @@ class _Host:
             return str(error)
         return ""
 
+    def why(self, room: int) -> str:
+        """Why a request of ours failed; it is kept."""
+        return str(self.requests[room].manager.rooms.reason(room))
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from kvsglang.messages import Room
-from kvsglang.room import Peer, PrefillRoom
+from kvsglang.prefill_room import PrefillRoom
 from kvsglang.states import Poll
 
-OURS, THEIRS = Peer("ours", "tcp://127.0.0.1:1", True), Peer("theirs", "tcp://127.0.0.1:2", False)
-PEERS = {"ours": OURS, "theirs": THEIRS}
+OURS = {"ours"}
 UNDER_WAY: Any = object()
 
 
@@ -24,7 +23,7 @@ def room(*agents: str, state: Poll = Poll.FAILED) -> PrefillRoom:
 
 
 def told(of: PrefillRoom) -> list[str]:
-    return [each.agent for each in of.untold(PEERS)]
+    return [each.agent for each in of.untold(OURS)]
 
 
 def test_a_request_is_drained_when_nothing_is_on_its_way_or_about_to_be() -> None:

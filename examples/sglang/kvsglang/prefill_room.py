@@ -1,29 +1,17 @@
-"""One request on a prefill worker, and the decode workers that it may be for."""
+"""One request on a prefill worker: what was asked for, what is on its way, and who knows how it ended."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import kvffi
 
-from .mapping import Mapped
 from .messages import Room
 from .requests import Pages
+from .rooms import AnyRoom
 from .states import Poll
-
-
-@dataclass(frozen=True)
-class Peer:
-    """A decode worker that registered: its spec and the plan to it, or why there is none."""
-
-    agent: str
-    endpoint: str
-    is_ours: bool
-    mapped: Mapped | None = None
-    pair: kvffi.Pair | None = None
-    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,12 +25,9 @@ class Chunk:
 
 
 @dataclass
-class PrefillRoom:
+class PrefillRoom(AnyRoom):
     """One request on this worker."""
 
-    number: int
-    state: Poll = Poll.BOOTSTRAPPING
-    reason: str = ""
     owner: object | None = None
     """The sender, once there is one."""
     num_pages: int | None = None
@@ -58,16 +43,12 @@ class PrefillRoom:
     num_bytes: int = 0
     """Bytes that were handed to the transport."""
     all_queued: bool = False
-    lost: set[str] = field(default_factory=set)
-    """Agents to which a write failed: its bytes may land as long as they live."""
     is_stuck: bool = False
     """Whether all that is moving has failed and not settled."""
     told: set[str] = field(default_factory=set)
     """Agents that know how it ended."""
     acknowledge: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Endpoints that are to hear when it is drained, with their agent and the generation that they gave."""
-    cleared: bool = False
-    since: float = field(default_factory=time.monotonic)
 
     def is_drained(self, agent: str | None = None) -> bool:
         """Whether nothing of it is written any more, to one decode worker or to any."""
@@ -81,8 +62,8 @@ class PrefillRoom:
         """Whether every decode worker of the request has said where."""
         return bool(self.wanted) and len(self.wanted) >= next(iter(self.wanted.values())).num_readers
 
-    def untold(self, peers: dict[str, Peer]) -> list[Room]:
-        """Whom to tell now how it ended.
+    def untold(self, ours: Collection[str]) -> list[Room]:
+        """Whom to tell now how it ended; `ours` are the agents that read what ours add to SGLang's messages.
 
         SGLang's decode worker gives pages back when it hears of a failure, so it is told when nothing is written any
         more. Ours is told at once, and keeps them until then.
@@ -92,16 +73,25 @@ class PrefillRoom:
         return [
             wanted
             for agent, wanted in self.wanted.items()
-            if agent not in self.told
-            and not wanted.is_dummy
-            and (self.is_drained(agent) or (agent in peers and peers[agent].is_ours))
+            if agent not in self.told and not wanted.is_dummy and (self.is_drained(agent) or agent in ours)
         ]
 
     @property
     def is_over(self) -> bool:
-        """Whether it can be forgotten."""
+        """Whether it is cleared, nothing of it is written any more, and everybody knows."""
         all_told = all(agent in self.told or wanted.is_dummy for agent, wanted in self.wanted.items())
         return self.cleared and self.is_drained() and not self.acknowledge and all_told
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether no decode worker has asked for it: one may still."""
+        return self.state is Poll.FAILED and not self.wanted
+
+    def give_up(self) -> None:
+        """Drops chunks that nothing has begun to move, and cancels what is under way."""
+        self.chunks.clear()
+        for _, transfer in self.moving:
+            transfer.cancel()
 
     @property
     def prefix(self) -> int:

@@ -1,0 +1,52 @@
+"""One request on a decode worker: which prefill workers may write into its pages, and until when."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import kvffi
+
+from .bootstrap import Rank
+from .requests import Pages
+from .rooms import AnyRoom
+
+SETTLED = 2.0
+"""Seconds after the end of a writer's process for which what it had sent may still arrive."""
+
+
+@dataclass
+class DecodeRoom(AnyRoom):
+    """One request on this worker."""
+
+    address: str = ""
+    """Of the prefill engine's rendezvous."""
+    ranks: list[Rank] = field(default_factory=list)
+    awaited: set[int] = field(default_factory=set)
+    """Prefill workers whose success is outstanding."""
+    writers: set[int] = field(default_factory=set)
+    """Prefill workers that may write into the pages."""
+    watched: dict[int, kvffi.Peer] = field(default_factory=dict)
+    """Those of ours among them, by rank."""
+    gone: dict[int, float] = field(default_factory=dict)
+    """Writers whose process has ended, and when that was seen."""
+    pages: Pages | None = None
+    """What was announced to them."""
+    generation: int = 0
+    """Tells it from an earlier one under its number."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is cleared, and nobody writes into its pages any more."""
+        return self.cleared and not self.writers
+
+    def give_up(self) -> None:
+        """Nothing: it moves nothing, and who may write may do so until he has answered."""
+
+    def bury(self) -> None:
+        """Takes those from the writers that have ended, some time after they have."""
+        now = time.monotonic()
+        for number in list(self.writers):
+            peer = self.watched.get(number)
+            if peer is not None and peer.info().is_gone and now - self.gone.setdefault(number, now) > SETTLED:
+                self.writers.discard(number)

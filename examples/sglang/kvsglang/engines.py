@@ -1,0 +1,193 @@
+"""The prefill engines that a decode worker knows: where their workers are, and whether they still are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+
+import kvffi
+
+from . import bootstrap, peers
+from .bootstrap import PrefillInfo, Rank
+from .errors import PeerError
+from .lists import Lists, Place
+from .mapping import Mapped
+from .options import Options
+from .sockets import ControlSocket
+from .transport import Transport
+
+Key = tuple[str, int, int]
+"""Address of a rendezvous, TP rank, PP rank."""
+
+
+class Engines:
+    """Those of one decode worker. `lost` is called with an address and the reason, and no lock is held then."""
+
+    def __init__(
+        self,
+        lists: Lists,
+        mapped: Mapped,
+        place: Place,
+        options: Options,
+        transport: Transport,
+        socket: ControlSocket,
+        lost: Callable[[str, str], None],
+    ) -> None:
+        self._lists, self._mapped, self._place, self._options = lists, mapped, place, options
+        self._transport, self._socket, self._on_loss = transport, socket, lost
+        self._lock = threading.Lock()
+        self._engines: dict[str, PrefillInfo] = {}
+        self._registered: dict[Key, Rank] = {}
+        self._doubtful: set[Key] = set()
+        self._watched: dict[Rank, kvffi.Peer] = {}
+        self._retired: dict[Rank, kvffi.Peer] = {}
+        self._failures: dict[str, int] = {}
+
+    def ensure(self, address: str) -> bool:
+        """Whether the engine behind a rendezvous is complete and fits.
+
+        # Errors
+        `PeerError` if it has another page size or dtype.
+        """
+        if self.info(address) is not None:
+            return True
+        info = bootstrap.look_up(address)
+        if info is None:
+            return False
+        with self._lock:
+            self._engines[address] = info
+        self._fit(info)
+        return True
+
+    def info(self, address: str) -> PrefillInfo | None:
+        """What is known of the engine behind a rendezvous."""
+        with self._lock:
+            return self._engines.get(address)
+
+    def get(self, address: str) -> PrefillInfo:
+        """What is known of the engine behind a rendezvous.
+
+        # Errors
+        `ConnectionError` if nothing is, or not any more.
+        """
+        info = self.info(address)
+        if info is None:
+            raise ConnectionError(f"the prefill engine behind {address} is not known, or was lost")
+        return info
+
+    def find(self, address: str) -> list[Rank]:
+        """The workers that may hold what this one reads.
+
+        # Errors
+        `OSError` if the rendezvous cannot be reached.
+        """
+        return [self._find(address, tp, pp) for tp, pp in self._partners(self.get(address))]
+
+    def register(self, address: str, ranks: list[Rank]) -> None:
+        """Tells those of an engine's workers where this one's caches lie that do not know it.
+
+        # Errors
+        `OSError` if somebody cannot be reached, `PeerError` if the engine does not fit.
+        """
+        info = self.get(address)
+        self._fit(info)
+        for rank in ranks:
+            self._register(address, rank, info)
+
+    def watched(self, rank: Rank) -> kvffi.Peer | None:
+        """A worker of ours, of which can be asked whether its process is gone."""
+        with self._lock:
+            return self._watched.get(rank)
+
+    def name(self, rank: Rank) -> str:
+        """This worker's name, as that one knows it."""
+        return self._transport.name if rank.is_ours else self._transport.nixl_name()
+
+    def doubt(self, address: str, rank: Rank) -> None:
+        """A request failed there: it may not know this worker any more, so the next request registers again."""
+        if rank.is_ours:
+            with self._lock:
+                self._doubtful.add((address, rank.tp_rank, rank.pp_rank))
+
+    def look(self) -> None:
+        """Asks every rendezvous whether it is there."""
+        with self._lock:
+            addresses = list(self._engines)
+        for address in addresses:
+            failures = 0 if bootstrap.is_alive(address) else self._failures.get(address, 0) + 1
+            self._failures[address] = failures
+            if failures >= self._options.heartbeat_failures:
+                self._lose(address, f"lost the prefill engine behind {address}")
+                with self._lock:
+                    self._engines.pop(address, None)
+
+    def let_go(self, in_use: Collection[kvffi.Peer]) -> None:
+        """Lets those go of whom nothing has to be known any more."""
+        with self._lock:
+            self._retired = {
+                rank: peer
+                for rank, peer in self._retired.items()
+                if peer in in_use or not self._transport.unwatch(peer)
+            }
+
+    def _fit(self, info: PrefillInfo) -> None:
+        if info.page_tokens is not None and info.page_tokens != self._lists.page_tokens:
+            raise PeerError("page_size", self._lists.page_tokens, info.page_tokens)
+        if info.dtype is not None and info.dtype != self._lists.dtype:
+            raise PeerError("kv_cache_dtype", self._lists.dtype, info.dtype)
+
+    def _partners(self, info: PrefillInfo) -> list[tuple[int, int]]:
+        """TP and PP ranks that may hold what this worker reads: those whose share of the heads meets its own."""
+        place = self._place
+        stages = range(info.pp_size) if place.pp_size == 1 else (place.pp_rank,)
+        return [(tp, pp) for pp in reversed(stages) for tp in overlap(place.tp_rank, place.tp_size, info.tp_size)]
+
+    def _find(self, address: str, tp: int, pp: int) -> Rank:
+        # Asked anew for each request: a prefill engine that was started again listens elsewhere.
+        rank = bootstrap.find(address, tp, pp)
+        with self._lock:
+            known = self._registered.get((address, tp, pp))
+        if known is not None and known != rank:
+            self._lose(address, f"the prefill engine behind {address} was started again")
+        return rank
+
+    def _register(self, address: str, rank: Rank, info: PrefillInfo) -> None:
+        key = address, rank.tp_rank, rank.pp_rank
+        with self._lock:
+            if self._registered.get(key) == rank and key not in self._doubtful:
+                return
+        where = self._lists, self._place, self.name(rank), self._options.host, self._socket.port
+        if rank.is_ours:
+            peer = self._transport.watch(rank.blob)
+            with self._lock:
+                self._watched[rank] = peer
+                # It was taken for lost, and was not.
+                self._retired.pop(rank, None)
+            mapped = peers.describe(self._lists, self._mapped, self._transport.blob())
+            said = peers.registration(*where, mapped=mapped)
+        else:
+            said = peers.registration(*where, metadata=self._transport.nixl_metadata())
+            if info.pp_size > 1 and self._options.stages:
+                said = peers.for_stage(said, self._lists, self._options.stages[rank.pp_rank])
+        self._socket.send(rank.endpoint, said.frames())
+        with self._lock:
+            self._registered[key] = rank
+            self._doubtful.discard(key)
+
+    def _lose(self, address: str, reason: str) -> None:
+        """Forgets the workers of an engine. A process that does not answer may still write, so they stay watched."""
+        with self._lock:
+            gone = [rank for key, rank in self._registered.items() if key[0] == address]
+            self._registered = {key: rank for key, rank in self._registered.items() if key[0] != address}
+            self._doubtful = {key for key in self._doubtful if key[0] != address}
+            self._retired |= {rank: peer for rank, peer in self._watched.items() if rank in gone}
+            self._watched = {rank: peer for rank, peer in self._watched.items() if rank not in gone}
+            self._failures.pop(address, None)
+        self._on_loss(address, reason)
+        for rank in gone:
+            self._socket.forget(rank.endpoint)
+
+
+def overlap(rank: int, size: int, other: int) -> range:
+    """Ranks of a group of `other` whose share of a whole meets that of `rank` of `size`."""
+    return range(rank * other // size, -(-(rank + 1) * other // size))

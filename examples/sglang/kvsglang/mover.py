@@ -1,0 +1,178 @@
+"""What moves the chunks of a prefill worker's requests: it plans, posts, looks after that, and says how it ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import kvffi
+
+from .errors import TooManyPagesError
+from .mapping import KV, Mapped
+from .messages import AbortAck, Room, Status
+from .partners import Partners
+from .prefill_room import Chunk, PrefillRoom
+from .requests import Move, pages, request
+from .rooms import Rooms
+from .states import Poll
+from .transport import Transport
+
+NAP = 0.001
+"""Longest wait for the end of a transfer before new chunks are looked at, in seconds."""
+
+log = logging.getLogger(__name__)
+
+
+class Mover:
+    """A thread of its own. Nothing is sent or posted with the rooms' lock held."""
+
+    def __init__(
+        self,
+        rooms: Rooms[PrefillRoom],
+        partners: Partners,
+        transport: Transport,
+        mapped: Mapped,
+        keys: list[str],
+        rank: int,
+        tell: Callable[[str, Status | AbortAck], None],
+    ) -> None:
+        self._rooms, self._partners, self._transport = rooms, partners, transport
+        self._mapped, self._keys, self._rank, self._tell = mapped, keys, rank, tell
+        self._answer = kvffi.Answer()
+        self._work = threading.Condition(rooms.lock)
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, daemon=True, name="prefill transfers")
+
+    def start(self) -> None:
+        """Begins to move."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Says that there may be work; the lock is held."""
+        self._work.notify()
+
+    def close(self) -> None:
+        """Ends every request, and waits for what was posted and may still settle."""
+        with self._rooms.lock:
+            for room in self._rooms.all():
+                self._rooms.fail(room, "the prefill worker closes")
+            self._closed = True
+            self._work.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._rooms.lock:
+                rooms = self._tidied()
+                if self._closed and not any(room.moving and not room.is_stuck for room in rooms):
+                    return
+                ours = self._partners.ours()
+                if not any(self._has_work(room, ours) for room in rooms):
+                    # What failed and has not settled is looked at now and then.
+                    self._work.wait(0.05 if any(room.moving for room in rooms) else 0.5)
+            for room in rooms:
+                try:
+                    self._advance(room)
+                except Exception as error:  # noqa: BLE001
+                    # One request's trouble is not the others'.
+                    log.warning("room %d failed: %s", room.number, error)
+                    with self._rooms.lock:
+                        self._rooms.fail(room, f"{type(error).__name__}: {error}")
+            if any(room.moving for room in rooms):
+                self._transport.wait(NAP)
+
+    def _tidied(self) -> list[PrefillRoom]:
+        for room in self._rooms.all():
+            if room.owner is None and (late := room.overdue()):
+                # Decode asked, and no sender came to clear it.
+                self._rooms.fail(room, late)
+                room.cleared = True
+            self._rooms.forget(room)
+        return self._rooms.all()
+
+    def _has_work(self, room: PrefillRoom, ours: set[str]) -> bool:
+        moving = bool(room.moving or room.chunks) and room.is_complete and not room.is_stuck
+        finished = room.all_queued and room.is_complete and not room.state.is_final
+        drained = any(room.is_drained(agent) for agent, _ in room.acknowledge.values())
+        return moving or finished or drained or bool(room.untold(ours))
+
+    def _advance(self, room: PrefillRoom) -> None:
+        while (chunk := self._next(room)) is not None:
+            try:
+                for agent, transfer in self._start(room, chunk):
+                    with self._rooms.lock:
+                        room.moving.append((agent, transfer))
+                        if room.state.is_final:
+                            transfer.cancel()
+            finally:
+                with self._rooms.lock:
+                    room.is_starting = False
+        states = [(agent, transfer, transfer.poll()) for agent, transfer in list(room.moving)]
+        with self._rooms.lock:
+            for agent, transfer, state in states:
+                if state in ("done", "failed"):
+                    room.moving.remove((agent, transfer))
+                if state in ("failed", "unsettled") and not room.state.is_final:
+                    self._transport.failed(agent)
+                    self._rooms.fail(room, f"a write to {agent} failed: {transfer.error()}")
+            room.is_stuck = bool(states) and all(state == "unsettled" for _, _, state in states)
+        self._conclude(room)
+
+    def _next(self, room: PrefillRoom) -> Chunk | None:
+        with self._rooms.lock:
+            if not room.chunks or not room.is_complete or room.state.is_final:
+                return None
+            room.state = Poll.TRANSFERRING
+            # From here on it is not drained, whoever asks.
+            room.is_starting = True
+            return room.chunks.popleft()
+
+    def _start(self, room: PrefillRoom, chunk: Chunk) -> Iterator[tuple[str, kvffi.Transfer]]:
+        with self._rooms.lock:
+            readers = [(wanted, self._partners.get(wanted.agent)) for wanted in room.wanted.values()]
+        for wanted, partner in readers:
+            if wanted.is_dummy or partner is None or partner.pair is None or partner.mapped is None:
+                continue
+            moves = self._moves(room, chunk, wanted, partner.mapped)
+            answer = partner.pair.answer(request(self._mapped, partner.mapped, moves), self._answer)
+            totals = answer.totals()
+            if totals.num_descriptors:
+                room.num_bytes += totals.bytes
+                yield wanted.agent, self._transport.start(wanted.agent, answer, f"room {room.number}")
+
+    def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
+        end = chunk.first + len(chunk.kv)
+        if end > len(wanted.pages):
+            raise TooManyPagesError(room.number, len(wanted.pages), end)
+        place = f"pages of room {room.number}"
+        moves = [Move(KV, chunk.kv, pages(place, wanted.pages[chunk.first : end]), chunk.first)]
+        for index, rows in enumerate(chunk.state):
+            if rows is not None:
+                theirs = wanted.state[index] if index < len(wanted.state) else ()
+                key = self._keys[index]
+                there = pages(f"state_indices[{index}] of room {room.number}", theirs, peer.num_rows.get(key))
+                moves.append(Move(key, rows, there))
+        if chunk.is_last and room.aux is not None and wanted.aux is not None:
+            moves.append(Move("aux", pages("aux", [room.aux]), pages("aux", [wanted.aux], peer.num_rows.get("aux"))))
+        return moves
+
+    def _conclude(self, room: PrefillRoom) -> None:
+        with self._rooms.lock:
+            if not room.state.is_final and room.is_complete and room.all_queued and not (room.chunks or room.moving):
+                room.state = Poll.SUCCESS
+            if not room.state.is_final:
+                return
+            tell = [(wanted, room.is_drained(wanted.agent)) for wanted in room.untold(self._partners.ours())]
+            for wanted, drained in tell:
+                room.told.add(wanted.agent)
+                if not drained:
+                    room.acknowledge.setdefault(f"tcp://{wanted.host}:{wanted.port}", (wanted.agent, wanted.generation))
+            acknowledge = {to: kept for to, kept in room.acknowledge.items() if room.is_drained(kept[0])}
+            room.acknowledge = {to: kept for to, kept in room.acknowledge.items() if to not in acknowledge}
+            state, reason = room.state, room.reason
+        for wanted, drained in tell:
+            status = Status(room.number, state, self._rank, reason, drained, wanted.generation)
+            self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
+        for endpoint, (_, generation) in acknowledge.items():
+            self._tell(endpoint, AbortAck(room.number, self._rank, generation))

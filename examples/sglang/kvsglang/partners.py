@@ -1,0 +1,139 @@
+"""The decode workers that a prefill worker knows: their specs and the plans to them, and how many there may be."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import islice
+
+import kvffi
+
+from . import peers
+from .errors import TooManyPeersError
+from .lists import Lists, Place
+from .mapping import Mapped
+from .messages import Registration
+from .options import Options
+from .transport import Transport
+
+
+@dataclass(frozen=True)
+class Partner:
+    """A decode worker that registered: its spec and the plan to it, or why there is none."""
+
+    agent: str
+    endpoint: str
+    is_ours: bool
+    mapped: Mapped | None = None
+    pair: kvffi.Pair | None = None
+    refusal: str = ""
+
+
+class Partners:
+    """Those of one prefill worker. `lock` is that of its rooms: who looks somebody up holds it.
+
+    Decode workers come and go and do not say so. When one registers, those go for which no request is kept and that are
+    gone for certain, or whose place another process has taken. If there are still `most_peers`, those go for which no
+    request is kept and to which there is no way: they were refused, or the last write to them failed. If that is not
+    enough the new one is refused. So nobody goes to whom something may still be written, nor anybody in good standing.
+    """
+
+    def __init__(
+        self, lists: Lists, mapped: Mapped, place: Place, options: Options, transport: Transport, lock: threading.Lock
+    ) -> None:
+        self._lists, self._mapped, self._place, self._options = lists, mapped, place, options
+        self._spec = kvffi.Spec.from_dict(mapped.spec)
+        self._transport, self._lock = transport, lock
+        self._known: dict[str, Partner] = {}
+
+    def register(self, said: Registration, busy: Callable[[], Collection[str]]) -> list[str]:
+        """Takes a decode worker up, and returns the endpoints of those that it took the place of.
+
+        `busy` are the agents for which requests are kept; the lock is held when it is called.
+
+        # Errors
+        `TooManyPeersError` if there is no room.
+        """
+        endpoint = f"tcp://{said.host}:{said.port}"
+        gone = self._make_room(said.agent, endpoint, busy)
+        partner = self._plan(said, endpoint)
+        with self._lock:
+            self._known[said.agent] = partner
+        return gone
+
+    def get(self, agent: str) -> Partner | None:
+        """A decode worker; the lock is held."""
+        return self._known.get(agent)
+
+    def stranger(self, agent: str) -> str:
+        """Why a decode worker that is not known gets nothing; the lock is held."""
+        known, most = len(self._known), self._options.most_peers
+        if known >= most:
+            return str(TooManyPeersError(agent, known, most))
+        return f"decode worker {agent} asked for pages before it registered"
+
+    def ours(self) -> set[str]:
+        """Agents that read what ours add to SGLang's messages; the lock is held."""
+        return {agent for agent, partner in self._known.items() if partner.is_ours}
+
+    def agents(self) -> list[str]:
+        """All of them."""
+        with self._lock:
+            return list(self._known)
+
+    def declare_gone(self, endpoint: str) -> set[str]:
+        """Drops those at an endpoint, whose process has ended; the lock is held."""
+        gone = {agent for agent, partner in self._known.items() if partner.endpoint == f"tcp://{endpoint}"}
+        for agent in gone:
+            self._transport.declare_gone(agent)
+            del self._known[agent]
+        return gone
+
+    def _make_room(self, agent: str, endpoint: str, busy: Callable[[], Collection[str]]) -> list[str]:
+        with self._lock:
+            kept = busy()
+            idle = [other for name, other in self._known.items() if name != agent and name not in kept]
+            is_full = agent not in self._known and len(self._known) >= self._options.most_peers
+        dropped = [
+            other
+            for other in idle
+            if (other.endpoint == endpoint or self._transport.is_gone(other.agent)) and self._drop(other)
+        ]
+        if is_full and not dropped:
+            unreachable = (
+                other
+                for other in idle
+                if (other.refusal or self._transport.is_broken(other.agent)) and self._drop(other)
+            )
+            dropped = list(islice(unreachable, 1))
+            if not dropped:
+                raise TooManyPeersError(agent, self._options.most_peers, self._options.most_peers)
+        return [other.endpoint for other in dropped if other.endpoint != endpoint]
+
+    def _drop(self, partner: Partner) -> bool:
+        if not self._transport.drop(partner.agent):
+            return False
+        with self._lock:
+            self._known.pop(partner.agent, None)
+        return True
+
+    def _plan(self, said: Registration, endpoint: str) -> Partner:
+        is_ours = said.mapped is not None
+        try:
+            mapped = peers.destination(
+                said,
+                self._lists,
+                self._mapped,
+                self._place,
+                total_layers=self._options.total_layers,
+                device=self._options.device,
+            )
+            ours = kvffi.Spec.from_dict(self._mapped.without(mapped.elided)) if mapped.elided else self._spec
+            theirs = kvffi.Spec.from_dict(mapped.spec)
+            pair = kvffi.Pair(ours, theirs, op="write")
+            self._transport.connect(said, theirs)
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, it is this worker's: its requests fail with the reason, and the thread lives on.
+            return Partner(said.agent, endpoint, is_ours, refusal=f"{type(error).__name__}: {error}")
+        return Partner(said.agent, endpoint, is_ours, mapped, pair)

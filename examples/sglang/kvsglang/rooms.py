@@ -1,0 +1,159 @@
+"""Requests by number, as managers of both roles keep them: whoever looks at one or changes it holds the lock."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from .states import Poll
+
+REMEMBERED = 5.0
+"""Seconds for which the end of a request whose other half has not come is remembered."""
+
+
+@dataclass
+class AnyRoom(ABC):
+    """One request on a worker of either role."""
+
+    number: int
+    state: Poll = Poll.BOOTSTRAPPING
+    reason: str = ""
+    """Why it failed."""
+    cleared: bool = False
+    """Whether the engine has forgotten it."""
+    since: float = field(default_factory=time.monotonic)
+    patience: float = math.inf
+    """Seconds from `since` on that it may stay as it is."""
+    lacks: str = ""
+    """What has not happened when they are over."""
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether it can be forgotten."""
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether somebody who does not know of it yet has to hear that it failed."""
+        return False
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Drops what has not begun: it has failed."""
+
+    def wait(self, lacks: str, seconds: float) -> None:
+        """Lets it fail if so many seconds from now nothing has happened."""
+        self.since, self.patience, self.lacks = time.monotonic(), seconds, lacks
+
+    def overdue(self) -> str:
+        """What it has waited for too long; empty if it has not."""
+        waited = time.monotonic() - self.since
+        return f"{self.lacks} in {waited:.1f} s" if waited > self.patience else ""
+
+
+AnyRoomT = TypeVar("AnyRoomT", bound=AnyRoom)
+
+
+class Rooms(Generic[AnyRoomT]):
+    """The requests of one manager.
+
+    What takes a number takes the lock by itself. What takes a room is for those who hold `lock`. `failed` is called
+    with each room that fails by its number, without the lock: here messages can be sent.
+    """
+
+    def __init__(self, failed: Callable[[AnyRoomT], None]) -> None:
+        self.lock = threading.Lock()
+        self._rooms: dict[int, AnyRoomT] = {}
+        self._ends: dict[int, tuple[str, float]] = {}
+        self._failed = failed
+
+    def poll(self, number: int) -> Poll:
+        """State of a room."""
+        with self.lock:
+            room = self._rooms.get(number)
+            if room is None:
+                return Poll.FAILED
+            late = room.overdue()
+            fails = bool(late) and self.fail(room, late)
+            state = room.state
+        if fails:
+            self._failed(room)
+        return state
+
+    def reason(self, number: int) -> str:
+        """Why a room failed; empty if it did not."""
+        with self.lock:
+            room = self._rooms.get(number)
+            return room.reason if room is not None else "the request was cleared"
+
+    def abort(self, number: int, reason: str) -> None:
+        """Ends a request that is under way."""
+        with self.lock:
+            room = self._rooms.get(number)
+            fails = room is not None and self.fail(room, reason)
+        if room is not None and fails:
+            self._failed(room)
+
+    def clear(self, number: int, reason: str) -> None:
+        """Forgets a request: at once, or when it is over. One that is under way is aborted with a reason."""
+        self.abort(number, reason)
+        with self.lock:
+            room = self._rooms.get(number)
+            if room is not None:
+                room.cleared = True
+                self.forget(room)
+
+    def numbers(self) -> list[int]:
+        """Of all rooms."""
+        with self.lock:
+            return list(self._rooms)
+
+    # Below, the lock is held.
+
+    def all(self) -> list[AnyRoomT]:
+        """Every room."""
+        return list(self._rooms.values())
+
+    def get(self, number: int) -> AnyRoomT | None:
+        """The room of a number."""
+        return self._rooms.get(number)
+
+    def add(self, room: AnyRoomT) -> AnyRoomT:
+        """Takes up a room, and returns it."""
+        self._rooms[room.number] = room
+        return room
+
+    def fail(self, room: AnyRoomT, reason: str) -> bool:
+        """Ends a room that has not ended; whether it had not."""
+        if room.state.is_final:
+            return False
+        room.state, room.reason = Poll.FAILED, reason
+        room.give_up()
+        return True
+
+    def forget(self, room: AnyRoomT) -> None:
+        """Drops a room that is over."""
+        if room.is_over and self._rooms.get(room.number) is room:
+            del self._rooms[room.number]
+            if room.is_unheard:
+                self.remember(room.number, room.reason)
+
+    def remember(self, number: int, reason: str) -> None:
+        """Keeps for a while why a request ended of which there is no room."""
+        now = time.monotonic()
+        self._ends = {room: end for room, end in self._ends.items() if now - end[1] < REMEMBERED}
+        self._ends[number] = (reason, now)
+
+    def remembered(self, number: int) -> str:
+        """Why a request ended a while ago; empty if it did not."""
+        reason, then = self._ends.get(number, ("", -math.inf))
+        return reason if time.monotonic() - then < REMEMBERED else ""
+
+    def unremember(self, number: int) -> None:
+        """A request under the same number begins anew."""
+        self._ends.pop(number, None)
