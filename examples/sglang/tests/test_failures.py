@@ -3,62 +3,17 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from harness.deployment import Deployment, Request, deployment
-from harness.expect import Expectation, Moved
+from harness.deployment import Request, deployment
+from harness.expect import Expectation
+from harness.midway import HALF, MODEL, PAGES, PROMPTLY, SLOW, begin, cut, until
 from harness.model import Model
 from harness.settings import Settings
 from harness.worker import PATIENCE, Chunk, Remote
 
 OURS = ("ours", "ours")
-MODEL = Model(layers=(0, 1), heads=4, head_bytes=16, page_tokens=16, num_pages=1024)
-# In posts of a page, one at a time.
-SLOW = {"most_bytes": 1024, "most_posts": 1}
-PAGES = list(range(1024))
-HALF = len(PAGES) // 2
-PROMPTLY = 2.0
-
-
-def begin(engines: Deployment, room: int) -> Request:
-    """Starts a request and returns while its first half is under way; the second has not been sent."""
-    request = Request(room, PAGES, PAGES[::-1], chunks=(HALF, HALF))
-    engines.start(request)
-    engines.prefill[0].send(room, Chunk(PAGES[:HALF]))
-    assert until(lambda: engines.decode[0].changed() > 0, PROMPTLY)
-    assert engines.prefill[0].poll(room) == "Transferring"
-    return request
-
-
-def until(done: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def cut(engines: Deployment, request: Request) -> int:
-    """Checks that every row is either as it was or as it should become, and returns how many became."""
-    before = Expectation(engines.decode[0].twin)
-    after = Expectation(engines.decode[0].twin)
-    after.move(Moved("kv", request.source, request.destination), 1)
-    moved = 0
-    got = engines.decode[0].memory()
-    for index, tensor in enumerate(engines.decode[0].twin.pool.tensors):
-        view = type(engines.decode[0].twin.pool)(engines.decode[0].twin.pool.tensors, got)
-        rows = view.rows(index)
-        view.memory = before.memory
-        old = (rows == view.rows(index)).all(axis=1)
-        view.memory = after.memory
-        new = (rows == view.rows(index)).all(axis=1)
-        assert (old | new).all(), f"{tensor.layer} {tensor.name}"
-        moved += int((new & ~old).sum())
-    return moved
 
 
 @pytest.mark.parametrize(

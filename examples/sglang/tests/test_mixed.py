@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from harness.deployment import Request, deployment, scenario
+from harness.deployment import PREFILL_SALT, Request, deployment, scenario
+from harness.expect import Expectation
 from harness.loader import MissingEngineError, folder
+from harness.midway import HALF, PAGES, PROMPTLY, SLOW, begin, cut, until
+from harness.midway import MODEL as HALFWAY
 from harness.model import Mamba, Model
-from harness.worker import Chunk
+from harness.worker import Chunk, Remote
 
 try:
     folder()
@@ -107,6 +110,57 @@ def test_an_abort_reaches_the_other_kind(side: str, aborting: str) -> None:
         if aborting == "decode" and side == "prefill is SGLang's":
             # Held until SGLang's prefill worker has acknowledged.
             assert decode.until_released(7, 2)
+        engines.check()
+
+
+@pytest.mark.parametrize("side", ["prefill is SGLang's", "decode is SGLang's"])
+def test_pages_of_an_aborted_request_are_free_when_nothing_lands_any_more(side: str) -> None:
+    slow: dict[str, Any] = SLOW if side == "decode is SGLang's" else {}
+    with deployment(HALFWAY, kinds=KINDS[side], prefill_options=slow) as engines:
+        request = begin(engines, 7)
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        decode.call(7, "abort")
+        assert until(lambda: bool(decode.ask("is_abort_release_safe", 7, 1)), PROMPTLY)
+        then = decode.digests()
+        decode.sleep(0.3)
+        assert decode.digests() == then, "bytes landed after the release"
+        assert 0 < cut(engines, request) <= 4 * HALF
+        assert prefill.until(7, ["Failed"], PROMPTLY) == "Failed"
+
+
+def test_a_prefill_worker_of_the_other_kind_that_dies_leaves_its_pages_held_and_its_successor_serves() -> None:
+    with deployment(HALFWAY, kinds=("sglang", "ours"), decode_options={"heartbeat": 0.2}) as engines:
+        request = begin(engines, 7)
+        decode = engines.decode[0]
+        engines.prefill[0].kill()
+        assert decode.until(7, ["Failed"], 5) == "Failed"
+        assert "lost the prefill engine" in decode.why(7)
+        assert decode.ask("held") == {7: request.destination}
+        # Nobody sees its process end: somebody has to say so.
+        assert decode.ask("release_lost", f"127.0.0.1:{decode.place.bootstrap_port}") == [7]
+        assert decode.ask("held") == {}
+        decode.call(7, "clear")
+        cut(engines, request)
+        engines.expected[0].memory = decode.memory()
+        engines.prefill = [Remote("sglang", HALFWAY, engines.prefill[0].place, PREFILL_SALT).ready()]
+        try:
+            engines.run(Request(7, PAGES[:8], PAGES[8:16]))
+            engines.check()
+        finally:
+            engines.prefill[0].stop()
+
+
+@pytest.mark.parametrize("side", ["prefill is SGLang's", "decode is SGLang's"])
+def test_a_worker_of_the_other_kind_that_was_started_again_is_found_anew(side: str) -> None:
+    with deployment(Model(layers=(0, 1)), kinds=KINDS[side]) as engines:
+        engines.run(Request(7, [1, 2], [10, 11]))
+        engines.check()
+        again = engines.prefill if side == "prefill is SGLang's" else engines.decode
+        again[0].kill()
+        again[0] = Remote("sglang", engines.model, again[0].place, again[0].salt).ready()
+        if again is engines.decode:
+            engines.expected = [Expectation(again[0].twin)]
+        engines.run(Request(7, [3, 4], [12, 13]))
         engines.check()
 
 

@@ -168,7 +168,7 @@ class Remote:
         # Workers are forked from a process that has imported the slow modules and nothing that has threads.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["aiohttp.web", "msgspec", "numpy", "requests", "zmq", "harness.warm", __name__])
-        self.place = place
+        self.place, self.salt = place, salt
         self.twin = build(model, place, salt)
         """The same memory here, as it was before any transfer; its addresses mean nothing."""
         self._pipe, theirs = context.Pipe()
