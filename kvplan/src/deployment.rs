@@ -11,6 +11,7 @@ use kvspec::{LayerName, PartName, Sharding, ValidSpec};
 
 use serde::Serialize;
 
+use crate::pair::difference;
 use crate::refusal::{PairError, Refusal, Side};
 
 /// The specs of all ranks of one deployment, in (pp, tp) order, checked against each other.
@@ -18,7 +19,7 @@ use crate::refusal::{PairError, Refusal, Side};
 pub struct Deployment(Vec<ValidSpec>);
 
 /// Everything that is wrong with a deployment.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the specs do not make up a deployment:{}", .findings.iter().map(|f| format!("\n- {f}")).collect::<String>())]
 #[non_exhaustive]
 pub struct DeploymentError {
@@ -27,7 +28,7 @@ pub struct DeploymentError {
 }
 
 /// One thing that is wrong with a deployment.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeploymentFinding {
     /// No spec at all.
@@ -84,16 +85,26 @@ pub enum DeploymentFinding {
         second: u32,
     },
     /// A stage's ranks do not list the same layers and parts.
-    #[error("layer {layer}: part {part} is on stage {stage} but {rank} does not list it, or not alike")]
+    #[error("layer {layer}: part {part} is on {listed_at} but {missing_at} does not list it; list it on both")]
     PartMissing {
         /// The layer.
         layer: LayerName,
         /// The part.
         part: PartName,
-        /// The stage.
-        stage: u32,
-        /// The rank that lacks it, or lists it with another content, format, unit total or number of blocks' tokens.
+        /// A rank that lists it.
+        listed_at: Rank,
+        /// A rank of the same stage that does not.
+        missing_at: Rank,
+    },
+    /// Two ranks of a stage list a part, but not alike.
+    #[error("{rank} (here) and {other} (the peer) do not describe the same cache: {difference}")]
+    PartsDiffer {
+        /// A rank.
         rank: Rank,
+        /// Another rank of its stage.
+        other: Rank,
+        /// What differs, as between two workers: the rank is local, the other remote.
+        difference: Refusal,
     },
     /// Units that no rank holds.
     #[error("layer {layer}: no rank holds units {}..{} of part {part}, which has {total}", .units.start, .units.end)]
@@ -270,7 +281,7 @@ fn check_layers(specs: &[ValidSpec], findings: &mut Vec<DeploymentFinding>) {
     let mut stage_of: BTreeMap<&LayerName, u32> = BTreeMap::new();
     for stage in specs.chunk_by(|a, b| a.topology.pp.rank == b.topology.pp.rank) {
         let number = stage[0].topology.pp.rank;
-        let mut listed: BTreeMap<(&LayerName, &PartName), Vec<&ValidSpec>> = BTreeMap::new();
+        let mut listed: BTreeMap<(&LayerName, &PartName), &ValidSpec> = BTreeMap::new();
         for spec in stage {
             for layer in spec.layers.iter().filter(|layer| layer.transfer) {
                 let first = *stage_of.entry(&layer.name).or_insert(number);
@@ -283,53 +294,46 @@ fn check_layers(specs: &[ValidSpec], findings: &mut Vec<DeploymentFinding>) {
                     });
                 }
                 for part in &layer.parts {
-                    listed.entry((&layer.name, &part.name)).or_default().push(spec);
+                    listed.entry((&layer.name, &part.name)).or_insert(spec);
                 }
             }
         }
-        for ((layer, part), listing) in listed {
-            check_part(number, stage, layer, part, &listing, findings);
+        for ((layer, part), listed_at) in listed {
+            check_part(stage, layer, part, listed_at, findings);
         }
     }
 }
 
 /// Checks one part over the ranks of its stage.
-fn check_part(
-    stage: u32,
-    ranks: &[ValidSpec],
+fn check_part<'a>(
+    ranks: &'a [ValidSpec],
     layer: &LayerName,
     part: &PartName,
-    listing: &[&ValidSpec],
+    listed_at: &'a ValidSpec,
     findings: &mut Vec<DeploymentFinding>,
 ) {
-    let entry = |spec: &'_ ValidSpec| {
-        let l = spec.layers.iter().position(|l| l.name == *layer)?;
-        let p = spec.layers[l].parts.iter().position(|p| p.name == *part)?;
-        Some((l, p))
+    let entry = |spec: &'a ValidSpec| {
+        let found = spec.layers.iter().find(|l| l.name == *layer)?;
+        Some((spec, found, found.parts.iter().find(|p| p.name == *part)?))
     };
-    // What must be alike on every rank.
-    let kind = |spec: &ValidSpec| {
-        let (l, p) = entry(spec)?;
-        let (layer, part) = (&spec.layers[l], &spec.layers[l].parts[p]);
-        let total = match part.sharding {
-            Sharding::Replicated => None,
-            Sharding::Sharded { total, .. } => Some(total),
+    let Some(listed) = entry(listed_at) else { return };
+    for spec in ranks {
+        let Some(other) = entry(spec) else {
+            let (layer, part) = (layer.clone(), part.clone());
+            let (listed_at, missing_at) = (Rank::of(listed_at), Rank::of(spec));
+            findings.push(DeploymentFinding::PartMissing { layer, part, listed_at, missing_at });
+            return;
         };
-        let group = spec.group_of(layer);
-        layer.transfer.then(|| (total, part.content, part.format.clone(), part.tokens_per_state, group.usage))
-    };
-    let first = listing.first().and_then(|spec| kind(spec));
-    let differing = ranks.iter().find(|spec| kind(spec) != first);
-    if let Some(spec) = differing {
-        let (layer, part, rank) = (layer.clone(), part.clone(), Rank::of(spec));
-        findings.push(DeploymentFinding::PartMissing { layer, part, stage, rank });
-        return;
+        if let Some(difference) = difference(listed, other) {
+            let (rank, other) = (Rank::of(listed_at), Rank::of(spec));
+            findings.push(DeploymentFinding::PartsDiffer { rank, other, difference });
+            return;
+        }
     }
     let mut owned: Vec<(Range<u64>, bool)> = Vec::new();
     let mut whole = 0;
     for spec in ranks {
-        let Some((l, p)) = entry(spec) else { continue };
-        let part = &spec.layers[l].parts[p];
+        let Some((_, _, part)) = entry(spec) else { continue };
         let Sharding::Sharded { total, first } = part.sharding else { return };
         whole = total;
         owned.push((spec.units_of(part), first.is_some()));

@@ -245,7 +245,7 @@ pub(crate) fn match_parts<'a>(
                 continue;
             };
             let before = refusals.len();
-            compare_parts(layer, usage, (local, part), (remote, peer_part), refusals);
+            compare_parts((local, layer, part), (remote, peer, peer_part), refusals);
             if refusals.len() > before {
                 continue;
             }
@@ -288,39 +288,60 @@ fn part_missing(layer: &Layer, part: &Part, missing_at: Side) -> Refusal {
     Refusal::PartMissing { layer: layer.name.clone(), part: part.name.clone(), missing_at }
 }
 
-/// What must be equal for a part's bytes to mean the same on both sides.
+/// A part of a spec's layer.
+pub(crate) type Listed<'a> = (&'a ValidSpec, &'a Layer, &'a Part);
+
+/// The first thing in which a part on two workers differs, however each lays it out and whichever units it holds.
+pub(crate) fn difference(local: Listed<'_>, remote: Listed<'_>) -> Option<Refusal> {
+    let name = || local.1.name.clone();
+    if local.1.transfer != remote.1.transfer {
+        return Some(Refusal::Transfer { layer: name(), local: local.1.transfer, remote: remote.1.transfer });
+    }
+    let usage = |(spec, layer, _): Listed<'_>| spec.group_of(layer).usage;
+    if usage(local) != usage(remote) {
+        return Some(Refusal::Usage { layer: name(), local: usage(local), remote: usage(remote) });
+    }
+    let mut refusals = Vec::new();
+    compare_parts(local, remote, &mut refusals);
+    refusals.into_iter().next()
+}
+
+/// What must be equal for a part's bytes to mean the same on both sides; the usage of its groups is.
 fn compare_parts(
-    layer: &Layer,
-    usage: Usage,
-    (local_spec, local): (&ValidSpec, &Part),
-    (remote_spec, remote): (&ValidSpec, &Part),
+    (local_spec, layer, local): Listed<'_>,
+    (remote_spec, _, remote): Listed<'_>,
     refusals: &mut Vec<Refusal>,
 ) {
-    let (layer, part) = (layer.name.clone(), local.name.clone());
-    let sharding = |part: &Part| match part.sharding {
-        Sharding::Replicated if part.units.count == 1 => "replicated".to_owned(),
-        Sharding::Replicated => format!("replicated in {} units", part.units.count),
-        Sharding::Sharded { total, .. } => format!("sharded in {total} units"),
+    let names = || (layer.name.clone(), local.name.clone());
+    let total = |part: &Part| match part.sharding {
+        Sharding::Replicated => (None, part.units.count),
+        Sharding::Sharded { total, .. } => (Some(total), 0),
     };
-    if sharding(local) != sharding(remote) {
-        let (local, remote) = (sharding(local), sharding(remote));
-        refusals.push(Refusal::Sharding { layer: layer.clone(), part: part.clone(), local, remote });
+    if total(local) != total(remote) {
+        let sharding = |part: &Part| match total(part) {
+            (None, 1) => "replicated".to_owned(),
+            (None, units) => format!("replicated in {units} units"),
+            (Some(units), _) => format!("sharded in {units} units"),
+        };
+        let ((layer, part), local, remote) = (names(), sharding(local), sharding(remote));
+        refusals.push(Refusal::Sharding { layer, part, local, remote });
     }
     if local.content != remote.content {
-        let (local, remote) = (local.content, remote.content);
-        refusals.push(Refusal::Content { layer: layer.clone(), part: part.clone(), local, remote });
+        let ((layer, part), local, remote) = (names(), local.content, remote.content);
+        refusals.push(Refusal::Content { layer, part, local, remote });
     }
     if local.format != remote.format {
-        let (local, remote) = (local.format.clone(), remote.format.clone());
-        refusals.push(Refusal::Format { layer: layer.clone(), part: part.clone(), local, remote });
+        let ((layer, part), local, remote) = (names(), local.format.clone(), remote.format.clone());
+        refusals.push(Refusal::Format { layer, part, local, remote });
     }
     if local.tokens_per_state != remote.tokens_per_state {
-        let (local, remote) = (local.tokens_per_state, remote.tokens_per_state);
-        refusals.push(Refusal::TokensPerState { layer: layer.clone(), part: part.clone(), local, remote });
+        let ((layer, part), local, remote) = (names(), local.tokens_per_state, remote.tokens_per_state);
+        refusals.push(Refusal::TokensPerState { layer, part, local, remote });
     }
-    if usage == Usage::State {
+    if local_spec.group_of(layer).usage == Usage::State {
         let (local, remote) = (local_spec.states_of(local), remote_spec.states_of(remote));
         if local != remote {
+            let (layer, part) = names();
             refusals.push(Refusal::StateSlots { layer, part, local, remote });
         }
     }

@@ -6,7 +6,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kvplan::{Deployment, DeploymentFinding, PairOptions, Union, check_union, flows, readers, sources, targets};
+use kvplan::{
+    Deployment, DeploymentFinding, PairOptions, Refusal, Union, check_union, flows, readers, sources, targets,
+};
 use kvspec::kinds::{Attention, Element, Mamba2, Mla};
 use kvspec::{Arrange, Blocks, ContextShard, Fingerprint, Layout, Pool, Role, Shard, Sharding, Topology, ValidSpec};
 
@@ -233,6 +235,44 @@ fn a_deployment_names_what_it_lacks() {
     let has = |wanted: fn(&DeploymentFinding) -> bool| error.findings.iter().any(wanted);
     assert!(has(|f| matches!(f, DeploymentFinding::UnitsOverlap { unit: 1, .. })), "{error}");
     assert!(has(|f| matches!(f, DeploymentFinding::UnitsMissing { units, .. } if *units == (3..4))), "{error}");
+}
+
+#[test]
+fn a_part_that_two_ranks_describe_unlike_is_told_with_both_ranks_and_values() {
+    let changed = |change: fn(&mut kvspec::Layer)| {
+        let specs = gqa(2, 4).into_iter().zip(0..).map(|(spec, tp)| {
+            let mut spec = (*spec).clone();
+            if tp == 1 {
+                spec.layers.iter_mut().take(1).for_each(change);
+            }
+            spec.validate().unwrap()
+        });
+        Deployment::new(specs).unwrap_err()
+    };
+    let error = changed(|layer| layer.parts[0].format = "other".into());
+    let [DeploymentFinding::PartsDiffer { rank, other, difference: Refusal::Format { local, remote, .. } }] =
+        &error.findings[..]
+    else {
+        panic!("{error}")
+    };
+    assert_eq!((rank.tp, other.tp, remote.as_str()), (0, 1, "other"));
+    assert_ne!(local, remote);
+    let error = changed(|layer| layer.transfer = false);
+    assert!(
+        error.findings.iter().all(|finding| matches!(
+            finding,
+            DeploymentFinding::PartsDiffer { difference: Refusal::Transfer { local: true, remote: false, .. }, .. }
+        )),
+        "{error}"
+    );
+    let error = changed(|layer| drop(layer.parts.pop()));
+    assert!(
+        matches!(
+            &error.findings[..],
+            [DeploymentFinding::PartMissing { listed_at, missing_at, .. }] if (listed_at.tp, missing_at.tp) == (0, 1)
+        ),
+        "{error}"
+    );
 }
 
 #[test]
