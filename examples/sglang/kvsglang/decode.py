@@ -23,6 +23,7 @@ from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT_ACK, STATUS, Abort, AbortAck, Frames, Room, Status
 from .options import Options
 from .requests import pages
+from .requests import rows as state_rows
 from .rooms import Rooms
 from .sockets import ControlSocket
 from .states import Poll
@@ -40,7 +41,7 @@ class DecodeManager:
 
     def __init__(self, args: Any, place: Place, options: Options, *, is_mla: bool = False) -> None:
         self.place, self.options = place, options
-        self.lists: Lists = read(args, is_mla=is_mla, device=options.device)
+        self.lists: Lists = read(args, options, is_mla=is_mla)
         self.mapped = map_lists(self.lists, place, model=options.model)
         # What makes no valid spec is found here and not at the peer.
         spec = kvffi.Spec.from_dict(self.mapped.spec)
@@ -167,9 +168,11 @@ class DecodeManager:
             )
         checked = pages(f"kv_indices of room {number}", kv, self.mapped.num_rows.get(KV))
         rows = tuple(
-            tuple(pages(f"state_indices[{i}] of room {number}", values, self.mapped.num_rows.get(key)).tolist())
-            for i, (key, values) in enumerate(zip(self._keys, state or (), strict=False))
+            tuple(int(value) for value in (values if values is not None else ()))
+            for _, values in zip(self._keys, state or (), strict=False)
         )
+        for i, (key, values) in enumerate(zip(self._keys, rows, strict=False)):
+            state_rows(f"state_indices[{i}] of room {number}", values, self.mapped, key)
         if aux is not None:
             pages(f"aux_index of room {number}", [aux], self.mapped.num_rows.get(AUX, 0))
         return Room(

@@ -6,11 +6,12 @@ follows works on these records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import ListLengthError, PointerError, StateKindError, ValueRangeError
+from .options import Options
 
 HIGHEST = (1 << 64) - 1
 
@@ -27,8 +28,9 @@ STATE_KINDS = (
     "minimax_dense_kv",
     "block_scale",
     "block_scale_swa",
+    "dsa_tail",
 )
-"""Kinds of state that can be mapped: all of SGLang's but `dsa_tail`, whose indices encode parts of a row."""
+"""Kinds of state that can be mapped: all of SGLang's."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +112,20 @@ class Lists:
     page_order: str = "nhd"
     """Axes of a page: "nhd" is token, head, content; "hnd" head, token, content; any other is never cut."""
     extra: dict[str, str] = field(default_factory=dict)
+    layers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Layers of the whole model that have pages ("kv") or state of a kind, where the engine does not say."""
+    ring_slots: int | None = None
+    """Slots of a request's ring of `dsa_tail`."""
 
 
-def read(args: Any, *, is_mla: bool, device: str | dict[str, int] | None = None) -> Lists:
+def read(args: Any, options: Options, *, is_mla: bool) -> Lists:
     """Checks an engine's KVArgs.
-
-    `device` is the memory of buffers whose kind KVArgs does not say; without it, the GPU that KVArgs names.
 
     # Errors
     `ListLengthError`, `PointerError`, `ValueRangeError`, `StateKindError`, with the place in KVArgs.
     """
     gpu: str | dict[str, int] = {"vram": _number("gpu_id", getattr(args, "gpu_id", 0) or 0)}
-    default = gpu if device is None else device
+    default = gpu if options.device is None else options.device
     kv = _buffers("kv", args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens, default)
     kinds = getattr(args, "kv_data_mem_kinds", None)
     if kinds is not None:
@@ -155,6 +159,8 @@ def read(args: Any, *, is_mla: bool, device: str | dict[str, int] | None = None)
         kinds=("VRAM",) * len(kv) if kinds is None else tuple(map(str, kinds)),
         page_order=str(getattr(args, "swa_kv_cache_layout", None) or "nhd"),
         extra={} if getattr(args, "kv_layout", None) is None else {"kv_layout": str(args.kv_layout)},
+        layers=options.layers,
+        ring_slots=options.ring_slots,
     )
 
 

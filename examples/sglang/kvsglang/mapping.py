@@ -1,18 +1,18 @@
 """From an engine's lists to a spec: the one place that knows what SGLang's lists mean.
 
 groups   "kv" for the pages, "aux" for the rows of a request, and one for each state component
-layers   "layer.3" and "draft.0" in "kv"; "swa.3", "dsa.3", "mamba.3" in a component's; "aux.0"
-parts    "k", "v", "latent", "index"; "state0.1" is the second sub-block of a state's first tensor
+layers   "layer.3" and "draft.0" in "kv"; "swa.3", "dsa.3", "draft dsa.0", "mamba.3" in a component's; "aux.0"
+parts    "k", "v", "latent", "index", "key"; "state0.1" is the second sub-block of a state's first tensor
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import naming, parts
-from .errors import LayerError
+from .errors import LayerError, RowLengthError
 from .lists import Buffer, Component, Lists, Place
 from .naming import Named
 
@@ -32,6 +32,8 @@ class Mapped:
     """Pages or slots of each group."""
     elided: tuple[str, ...] = ()
     """Layers that the engine lists without memory, since they share another one's: nothing of them travels."""
+    rings: dict[str, int] = field(default_factory=dict)
+    """Groups whose rows are slots of a ring for each request, and how many slots a ring has."""
 
     def without(self, layers: Collection[str]) -> dict[str, Any]:
         """The spec with some layers that stay."""
@@ -77,7 +79,7 @@ def map_lists(lists: Lists, place: Place, *, model: str = "", sends_aux: bool | 
         "groups": build.groups,
         "layers": build.layers,
     }
-    return Mapped(spec, build.keys, build.num_rows, tuple(sorted(build.elided)))
+    return Mapped(spec, build.keys, build.num_rows, tuple(sorted(build.elided)), build.rings)
 
 
 class _Builder:
@@ -90,6 +92,7 @@ class _Builder:
         self.keys: dict[str, int] = {}
         self.num_rows: dict[str, int] = {}
         self.elided: set[str] = set()
+        self.rings: dict[str, int] = {}
 
     def kv(self) -> None:
         """Pages of the attention layers."""
@@ -97,7 +100,7 @@ class _Builder:
         self._group(KV, named, "tokens", self.lists.page_tokens)
         for entry in self._present(named):
             kind, part = self._attention(entry)
-            self._part(KV, entry, kind, "draft" if entry.layer.startswith("draft.") else "target", part)
+            self._part(KV, entry, kind, "target", part)
 
     def aux(self) -> None:
         """Rows of a request: what travels beside its caches."""
@@ -108,18 +111,23 @@ class _Builder:
 
     def component(self, component: Component, key: str) -> None:
         """State of one kind."""
-        map_kind = {"mamba": self._mamba, "swa": self._window, "dsa": self._pages}.get(component.kind, self._rows)
+        map_kind = {
+            "mamba": self._mamba,
+            "swa": self._window,
+            "dsa": self._pages,
+            "dsa_tail": self._ring,
+        }.get(component.kind, self._rows)
         map_kind(component, key)
 
     def _mamba(self, component: Component, key: str) -> None:
-        named = self._names(component, key, ())
+        named = self._names(component, key)
         self._group(key, named, "state", 1)
         for entry in self._present(named):
             for part in parts.state(entry, self._storage(entry.buffer), component, self.place):
                 self._part(key, entry, "ssm", "target", part)
 
     def _window(self, component: Component, key: str) -> None:
-        named = self._names(component, key, ("latent",) if self.lists.is_mla else ("k", "v"))
+        named = self._names(component, key)
         self._group(key, named, "tokens", self.lists.page_tokens)
         for entry in self._present(named):
             if self.lists.is_mla:
@@ -130,7 +138,7 @@ class _Builder:
                 self._part(key, entry, "sliding_window", "target", self._attention(entry)[1])
 
     def _pages(self, component: Component, key: str) -> None:
-        named = self._names(component, key, ("index",))
+        named = self._names(component, key)
         self._group(key, named, "tokens", self.lists.page_tokens)
         for entry in self._present(named):
             part = parts.whole(entry, self._storage(entry.buffer), key, self.lists.page_tokens, None)
@@ -138,12 +146,28 @@ class _Builder:
 
     def _rows(self, component: Component, key: str) -> None:
         # One index, one row: what the rows mean is the kernel's business, and no row is ever cut.
-        named = self._names(component, key, ())
+        named = self._names(component, key)
         self._group(key, named, "tokens", 1)
         for entry in self._present(named):
             share = None if self.lists.is_mla else self.place
             part = parts.whole(entry, self._storage(entry.buffer), key, 1, share)
             self._part(key, entry, "opaque", "target", part)
+
+    def _ring(self, component: Component, key: str) -> None:
+        # A row is cut into its slots: two workers' rings may differ in length, and the live slots' place in them.
+        slots = self.lists.ring_slots
+        if not slots:
+            raise LayerError(f"state_types of {key}", "the slots of a ring are not known", "give ring_slots")
+        for buffer in component.buffers:
+            if buffer.row_bytes % slots:
+                raise RowLengthError(buffer.place, buffer.row_bytes, "slots of a ring", slots)
+        buffers = tuple(replace(buffer, row_bytes=buffer.row_bytes // slots) for buffer in component.buffers)
+        named = self._names(replace(component, buffers=buffers), key)
+        self._group(key, named, "tokens", 1)
+        self.rings[key] = slots
+        for entry in self._present(named):
+            part = parts.whole(entry, self._storage(entry.buffer), key, 1, None)
+            self._part(key, entry, "circular_buffer", "indexer", part)
 
     def _attention(self, entry: Named) -> tuple[str, parts.Part]:
         storage = self._storage(entry.buffer)
@@ -155,8 +179,8 @@ class _Builder:
             return "mla", parts.whole(entry, storage, self.lists.dtype, self.lists.page_tokens, None)
         return "mla", parts.rows(entry, storage, self.lists)
 
-    def _names(self, component: Component, key: str, names: tuple[str, ...]) -> list[Named]:
-        return naming.component_names(component, key, self.lists.first_layer, self.place, names)
+    def _names(self, component: Component, key: str) -> list[Named]:
+        return naming.component_names(self.lists, component, key, self.place)
 
     def _present(self, named: list[Named]) -> list[Named]:
         present = [entry for entry in named if not entry.buffer.is_elided]
@@ -182,6 +206,7 @@ class _Builder:
     def _part(self, key: str, entry: Named, kind: str, role: str, part: parts.Part) -> None:
         layer = self._by_name.get(entry.layer)
         if layer is None:
+            role = "draft" if entry.is_draft else role
             layer = {"name": entry.layer, "group": self.keys[key], "kind": kind, "role": role, "parts": []}
             self._by_name[entry.layer] = layer
             self.layers.append(layer)

@@ -13,7 +13,7 @@ from .mapping import KV, Mapped
 from .messages import AbortAck, Room, Status
 from .partners import Partners
 from .prefill_room import Chunk, PrefillRoom
-from .requests import Move, pages, request
+from .requests import Move, pages, request, rows
 from .rooms import Rooms
 from .states import Poll
 from .transport import Transport
@@ -147,12 +147,12 @@ class Mover:
             raise TooManyPagesError(room.number, len(wanted.pages), end)
         place = f"pages of room {room.number}"
         moves = [Move(KV, chunk.kv, pages(place, wanted.pages[chunk.first : end]), chunk.first)]
-        for index, rows in enumerate(chunk.state):
-            if rows is not None:
+        for index, here in enumerate(chunk.state):
+            if here is not None:
                 theirs = wanted.state[index] if index < len(wanted.state) else ()
                 key = self._keys[index]
-                there = pages(f"state_indices[{index}] of room {room.number}", theirs, peer.num_rows.get(key))
-                moves.append(Move(key, rows, there))
+                there = rows(f"state_indices[{index}] of room {room.number}", theirs, peer, key)
+                moves.append(Move(key, here, there))
         if chunk.is_last and room.aux is not None and wanted.aux is not None:
             moves.append(Move("aux", pages("aux", [room.aux]), pages("aux", [wanted.aux], peer.num_rows.get("aux"))))
         return moves

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from .errors import LayerError, ListLengthError
 from .lists import Buffer, Component, Lists, Place
 
+EVERY_LAYER = ("dsa", "dsa_tail")
+"""Kinds of state that every layer with pages has, also one without memory of its own, and the draft's after them."""
+
 
 @dataclass(frozen=True)
 class Named:
@@ -22,6 +25,16 @@ class Named:
     part: str
     index: int
     """Its place in the engine's list."""
+
+    @property
+    def number(self) -> int:
+        """The layer's, in its model."""
+        return int(self.layer.rpartition(".")[2])
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether it is the draft model's."""
+        return self.layer.startswith("draft")
 
 
 def kv_names(lists: Lists) -> list[Named]:
@@ -36,35 +49,68 @@ def kv_names(lists: Lists) -> list[Named]:
     if lists.ratios:
         return _compressed(lists, target) + _named("draft", draft, range(len(draft)), ("latent",), "draft", num_target)
     ids: Sequence[int] = lists.kv_layer_ids[:num_target]
-    if not ids:
+    if not ids and "kv" in lists.layers:
+        ids = _told(lists, "kv", "kv_data_ptrs", len(target))
+    elif not ids:
         ids = _by_position("kv_data_ptrs", len(target), parts, lists.first_layer)
     named = _named("kv_layer_ids", target, ids, parts, "layer")
     draft_ids = _ordinals(lists.kv_layer_ids[num_target:])
-    if len(draft_ids) == 2 * len(set(draft_ids)):
+    if draft_ids and len(draft_ids) == 2 * len(set(draft_ids)):
         # A draft with heads of its own under whatever target.
         parts = ("k", "v")
     draft_ids = draft_ids or _by_position("draft", len(draft), parts, 0)
     return named + _named("draft", draft, draft_ids, parts, "draft", num_target)
 
 
-def component_names(
-    component: Component, key: str, first_layer: int, place: Place, parts: Sequence[str]
-) -> list[Named]:
-    """Layers and parts of a state component's buffers. `parts` are those of each layer, or empty for as many as come.
+def component_names(lists: Lists, component: Component, key: str, place: Place) -> list[Named]:
+    """Layers and parts of a state component's buffers.
 
     # Errors
-    `LayerError` if there are no layer ids and several pipeline stages: position is no name there.
+    `LayerError` if nothing says which layers they are and there are several pipeline stages: position is no name there.
     """
-    ids: Sequence[int] = component.layer_ids
-    if not ids and component.buffers:
-        if place.pp_size > 1:
-            raise LayerError(
-                f"state_layer_ids of {key}",
-                f"none given with {place.pp_size} pipeline stages, whose layers differ",
-                "give the layer of every buffer",
-            )
-        ids = _by_position(key, len(component.buffers), parts or ("state",), first_layer)
-    return _named(f"state_layer_ids of {key}", component.buffers, ids, parts, key)
+    where, buffers = f"state_layer_ids of {key}", component.buffers
+    # Of other kinds a layer has as many as come.
+    parts = {
+        "swa": ("latent",) if lists.is_mla else ("k", "v"),
+        "dsa": ("index",),
+        "dsa_tail": ("key", "score"),
+    }.get(component.kind, ())
+    if component.layer_ids:
+        return _named(where, buffers, component.layer_ids, parts, key)
+    if component.kind in EVERY_LAYER:
+        return _like_kv(lists, buffers, key, parts)
+    if component.kind in lists.layers:
+        return _named(where, buffers, _told(lists, component.kind, key, len(buffers)), parts, key)
+    if place.pp_size > 1 and buffers:
+        raise LayerError(
+            where,
+            f"none given with {place.pp_size} pipeline stages, whose layers differ",
+            "give the layer of every buffer, or the option layers",
+        )
+    # Names of their own: they must not meet those of a peer that knows the layers.
+    return _named(where, buffers, _by_position(key, len(buffers), parts or ("state",), 0), parts, f"{key} by position")
+
+
+def _told(lists: Lists, kind: str, place: str, count: int) -> list[int]:
+    """Layers of a stage's buffers, from those of the whole model."""
+    end = max(lists.layers[kind], default=0) + 1 if lists.end_layer is None else lists.end_layer
+    ids = [layer for layer in lists.layers[kind] if lists.first_layer <= layer < end]
+    if count % max(1, len(ids)) or (count and not ids):
+        raise ListLengthError(place, count, f"the option layers[{kind!r}] in the stage", len(ids))
+    return ids * (count // max(1, len(ids)))
+
+
+def _like_kv(lists: Lists, buffers: Sequence[Buffer], key: str, parts: Sequence[str]) -> list[Named]:
+    """Buffers of every layer that has pages, the draft's last: those are the layers' names."""
+    layers = list(dict.fromkeys(entry.number for entry in kv_names(lists) if not entry.is_draft))
+    drafts = list(dict.fromkeys(entry.number for entry in kv_names(lists) if entry.is_draft))
+    num_target, num_all = len(parts) * len(layers), len(parts) * (len(layers) + len(drafts))
+    if len(buffers) not in (num_target, num_all):
+        raise ListLengthError(f"{key}, without layer ids,", len(buffers), "what the layers with pages have", num_all)
+    where = f"state_layer_ids of {key}"
+    named = _named(where, buffers[:num_target], layers * len(parts), parts, key)
+    rest = buffers[num_target:]
+    return named + (_named(where, rest, drafts * len(parts), parts, f"draft {key}", num_target) if rest else [])
 
 
 def _compressed(lists: Lists, target: Sequence[Buffer]) -> list[Named]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,11 @@ class Options:
     """Layers of the whole target model: needed where an engine gives no layer ids and has pipeline stages."""
     stages: tuple[range, ...] = ()
     """Layers of each pipeline stage of a prefill engine that is not ours; a draft's count on from the model's."""
+    layers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Layers of the whole model that have pages (``"kv"``) or state of a kind: needed with pipeline stages where an
+    engine gives neither their ids nor a buffer for every layer. Both engines need them then."""
+    ring_slots: int | None = None
+    """Slots of a request's ring of `dsa_tail`, of which KVArgs has only the bytes."""
     waiting_timeout: float = 300.0
     """How long a receiver waits for its bytes."""
     bootstrap_timeout: float = 300.0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from . import naming
 from .errors import MessageError, PeerError
 from .lists import HIGHEST, Buffer, Component, Lists, Place
-from .mapping import Mapped, map_lists
+from .mapping import Mapped, component_keys, map_lists
 from .messages import Registration
+from .naming import Named
 from .transport import BLOB
+
+T = TypeVar("T")
 
 MOST_ROWS = 1 << 16
 """Rows that a buffer may have whose length the wire does not carry."""
@@ -25,6 +28,7 @@ def describe(lists: Lists, mapped: Mapped, blob: str) -> dict[str, Any]:
         "groups": mapped.groups,
         "num_rows": mapped.num_rows,
         "elided": mapped.elided,
+        "rings": mapped.rings,
         "page_tokens": lists.page_tokens,
         "dtype": lists.dtype,
     }
@@ -59,32 +63,47 @@ def registration(
 
 
 def for_stage(said: Registration, lists: Lists, layers: range) -> Registration:
-    """A registration with the KV buffers of some layers only; a draft's layers count on from the model's.
+    """A registration with the buffers of some layers only; a draft's layers count on from the model's.
 
     SGLang's prefill pairs buffers by position unless the engine gives layer ids on both sides, and its position is
     wrong where stages are uneven: it takes 15 layers against 7 for a draft model at the end. A stage that is told of
-    nothing but its own layers cannot pair wrongly.
+    nothing but its own layers cannot pair wrongly. State of which nobody says to which layers it belongs stays whole.
     """
-    ids = said.kv_layer_ids or _ids_by_position(lists)
-    chosen = [index for index, layer in enumerate(ids) if layer in layers]
+    named = naming.kv_names(lists)
+    above = 1 + max((entry.number for entry in named if not entry.is_draft), default=-1)
+
+    def chosen(entries: list[Named]) -> list[int]:
+        return [entry.index for entry in entries if (above if entry.is_draft else 0) + entry.number in layers]
+
+    kv = chosen(named)
+    keys = component_keys(lists.components)
+    states = [
+        chosen(naming.component_names(lists, component, key, Place()))
+        if component.layer_ids or component.kind in (*naming.EVERY_LAYER, *lists.layers)
+        else list(range(len(component.buffers)))
+        for component, key in zip(lists.components, keys, strict=True)
+    ]
+
+    def cut(values: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        return tuple(_take(each, indices) for each, indices in zip(values, states, strict=True))
+
     return replace(
         said,
-        kv_bases=tuple(said.kv_bases[i] for i in chosen),
-        kinds=tuple(said.kinds[i] for i in chosen),
-        kv_rows=tuple(said.kv_rows[i] for i in chosen),
-        kv_layer_ids=tuple(said.kv_layer_ids[i] for i in chosen) if said.kv_layer_ids else (),
+        kv_bases=_take(said.kv_bases, kv),
+        kinds=_take(said.kinds, kv),
+        kv_rows=_take(said.kv_rows, kv),
+        kv_layer_ids=_take(said.kv_layer_ids, kv),
+        state_bases=cut(said.state_bases),
+        state_rows=cut(said.state_rows),
+        state_channels=cut(said.state_channels),
+        state_layer_ids=cut(said.state_layer_ids),
+        state_lengths=cut(said.state_lengths),
     )
 
 
-def _ids_by_position(lists: Lists) -> list[int]:
-    """Layers of the KV buffers of a worker that has all of them."""
-    target: list[int] = []
-    draft: list[int] = []
-    for entry in naming.kv_names(lists):
-        group, _, layer = entry.layer.partition(".")
-        (draft if group == "draft" else target).append(int(layer))
-    above = max(target, default=-1) + 1
-    return target + [above + layer for layer in draft]
+def _take(values: tuple[T, ...], indices: list[int]) -> tuple[T, ...]:
+    """Some of them, or none of none."""
+    return tuple(values[index] for index in indices) if values else ()
 
 
 def destination(
@@ -121,8 +140,9 @@ def _of_ours(said: Registration, ours: Lists) -> Mapped:
     try:
         page_tokens, dtype = int(told["page_tokens"]), str(told["dtype"])
         elided = tuple(str(layer) for layer in told["elided"])
-        mapped = Mapped(dict(told["spec"]), dict(told["groups"]), dict(told["num_rows"]), elided)
-    except (KeyError, TypeError, ValueError) as error:
+        rings = {str(key): int(slots) for key, slots in told["rings"].items()}
+        mapped = Mapped(dict(told["spec"]), dict(told["groups"]), dict(told["num_rows"]), elided, rings)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MessageError("registration", f"the description lacks {error}") from None
     if page_tokens != ours.page_tokens:
         raise PeerError("page_size", ours.page_tokens, page_tokens)
@@ -163,7 +183,18 @@ def _lists_of_others(
         num_draft=num_draft,
         first_layer=first,
         end_layer=None,
+        ring_slots=_ring_slots(ours, components),
     )
+
+
+def _ring_slots(ours: Lists, theirs: Sequence[Component]) -> int | None:
+    """Slots of the peer's rings: a slot's bytes are the model's, and what it says is the bytes of a ring."""
+    for mine, other in zip(ours.components, theirs, strict=True):
+        sizes = [(here.row_bytes, there.row_bytes) for here, there in zip(mine.buffers, other.buffers, strict=False)]
+        for here, there in sizes:
+            if mine.kind == "dsa_tail" and ours.ring_slots and here and there:
+                return there * ours.ring_slots // here
+    return ours.ring_slots
 
 
 def _component(
@@ -216,6 +247,8 @@ def _layers(said: Registration, ours: Lists, place: Place, total_layers: int | N
     mine = len(ours.kv) - ours.num_draft
     if ours.ratios:
         return ours.num_draft, 0
+    if "kv" in ours.layers and not said.kv_layer_ids:
+        total_layers = len(ours.layers["kv"])
     if said.kv_layer_ids:
         ids = ours.kv_layer_ids[:mine]
         last = total_layers - 1 if total_layers is not None else max(ids, default=HIGHEST)

@@ -23,6 +23,7 @@ from .options import Options
 from .partners import Partner, Partners
 from .prefill_room import Chunk, PrefillRoom
 from .requests import Pages, pages
+from .requests import rows as state_rows
 from .rooms import Rooms
 from .sockets import ControlSocket
 from .states import Poll
@@ -41,7 +42,7 @@ class PrefillManager:
 
     def __init__(self, args: Any, place: Place, options: Options, *, is_mla: bool = False) -> None:
         self.place, self.options = place, options
-        self.lists: Lists = read(args, is_mla=is_mla, device=options.device)
+        self.lists: Lists = read(args, options, is_mla=is_mla)
         self.mapped = map_lists(self.lists, place, model=options.model)
         self.rooms: Rooms[PrefillRoom] = Rooms(self._failed)
         self._keys = component_keys(self.lists.components)
@@ -249,7 +250,7 @@ class PrefillManager:
         rows: tuple[Pages | None, ...] = ()
         if is_last:
             rows = tuple(
-                None if values is None else pages(f"state_indices[{i}]", values, self.mapped.num_rows.get(key))
+                None if values is None else state_rows(f"state_indices[{i}]", values, self.mapped, key)
                 for i, (key, values) in enumerate(zip(self._keys, state or (), strict=False))
             )
         room.all_queued = is_last

@@ -48,6 +48,33 @@ def pages(place: str, values: Any, num_rows: int | None = None) -> Pages:
     return indices.astype(np.uint32)
 
 
+def rows(place: str, values: Any, mapped: Mapped, key: str) -> Pages:
+    """Rows of a group by the index list that the engine has for it; a ring's six numbers become its slots.
+
+    # Errors
+    `PageError` for an index outside the group, or numbers that are no ring's.
+    """
+    slots = mapped.rings.get(key)
+    listed = values if slots is None else _ring(place, values, slots)
+    return pages(place, listed, mapped.num_rows.get(key))
+
+
+def _ring(place: str, values: Any, slots: int) -> npt.NDArray[np.int64]:
+    """Slots of [row, first, count, first, count, slots of a ring]: a run, and what comes after the ring's end."""
+    numbers = [int(number) for number in (values if values is not None else ())]
+    if not numbers:
+        return np.empty(0, dtype=np.int64)
+    if len(numbers) != 6:
+        raise PageError(place, f"{len(numbers)} numbers describe no part of a ring; give 6")
+    row, *runs, told = numbers
+    if told != slots:
+        raise PageError(place, f"the ring has {told} slots there and {slots} are registered; give ring_slots")
+    for first, count in (runs[:2], runs[2:]):
+        if first < 0 or count < 0 or first + count > slots:
+            raise PageError(place, f"{count} slots from {first} on are not in a ring of {slots}")
+    return row * slots + np.concatenate([np.arange(first, first + count) for first, count in (runs[:2], runs[2:])])
+
+
 def pages_of_slots(place: str, slots: Sequence[int] | npt.NDArray[Any], page_tokens: int) -> Pages:
     """Pages of the token slots that an allocator gave out: whole pages, but for the last.
 

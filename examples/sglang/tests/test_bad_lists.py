@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import kvffi
@@ -15,7 +16,7 @@ from harness.settings import Settings
 from kvsglang import errors
 from kvsglang.lists import Place
 from kvsglang.mapping import map_lists
-from kvsglang.requests import Move, pages, pages_of_slots, request
+from kvsglang.requests import Move, pages, pages_of_slots, request, rows
 
 MODEL = Model(layers=(0, 1), mamba=Mamba(layers=(2,)))
 PLACE = Settings("prefill", 0)
@@ -99,6 +100,59 @@ def test_a_row_that_does_not_hold_what_it_should_is_refused(
 def test_state_without_layer_ids_is_refused_between_pipeline_stages() -> None:
     with pytest.raises(errors.LayerError, match="none given with 2 pipeline stages"):
         map_lists(lists_of(MODEL, WORKER, state_layer_ids=[[]]), Place(pp_size=2))
+
+
+def test_state_of_which_nobody_says_the_layers_meets_none_of_which_somebody_does() -> None:
+    model = Model(layers=(0, 2), window_layers=(1, 3))
+    decode = Settings("decode", 0)
+    ours = map_lists(lists_of(model, build(model, PLACE, 1), state_layer_ids=[[]]), Place())
+    theirs = mapped(model, build(model, decode, 2), decode)
+    with pytest.raises(kvffi.PairError, match="swa by position"):
+        kvffi.Pair(kvffi.Spec.from_dict(ours.spec), kvffi.Spec.from_dict(theirs.spec), op="write")
+
+
+def test_layers_that_are_told_have_to_fit_the_buffers() -> None:
+    model = Model(layers=(0, 2), window_layers=(1, 3), layer_ids=False, told_layers=True)
+    worker = build(model, PLACE, 1)
+    with pytest.raises(errors.ListLengthError, match=r"kv_data_ptrs has 4 entries and the option layers"):
+        map_lists(replace(lists_of(model, worker), layers={"kv": (0, 1, 2)}), Place())
+    with pytest.raises(errors.ListLengthError, match=r"swa has 4 entries and the option layers.*has 0"):
+        map_lists(replace(lists_of(model, worker), layers={"swa": (7,)}), Place())
+
+
+RINGS = Model(layers=(0, 1), mla=True, index_bytes=64, rings=(6, 8))
+
+
+@pytest.mark.parametrize(
+    ("slots", "error", "says"),
+    [
+        (None, errors.LayerError, "the slots of a ring are not known; give ring_slots"),
+        (7, errors.RowLengthError, "is 288 bytes, which is no multiple of 7, slots of a ring"),
+    ],
+)
+def test_rings_need_their_slots(slots: int | None, error: type[Exception], says: str) -> None:
+    with pytest.raises(error) as raised:
+        map_lists(replace(lists_of(RINGS, build(RINGS, PLACE, 1)), ring_slots=slots), Place())
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([1, 2, 3], "3 numbers describe no part of a ring; give 6"),
+        ([0, 2, 3, 0, 0, 8], "the ring has 8 slots there and 6 are registered"),
+        ([0, 4, 3, 0, 0, 6], "3 slots from 4 on are not in a ring of 6"),
+        ([0, -1, 1, 0, 0, 6], "1 slots from -1 on are not in a ring"),
+        ([8, 0, 1, 0, 0, 6], "page 48 is not from 0 to 47"),
+    ],
+)
+def test_what_is_no_part_of_a_ring_is_refused(values: list[int], says: str) -> None:
+    spec = mapped(RINGS, build(RINGS, PLACE, 1), PLACE)
+    assert rows("tail", [1, 4, 2, 0, 1, 6], spec, "dsa_tail").tolist() == [10, 11, 6]
+    assert rows("tail", [], spec, "dsa_tail").tolist() == []
+    with pytest.raises(errors.PageError) as raised:
+        rows("tail", values, spec, "dsa_tail")
+    assert says in str(raised.value)
 
 
 def test_overlapping_buffers_make_no_spec() -> None:

@@ -13,6 +13,7 @@ from harness.loader import MissingEngineError, folder
 from harness.midway import HALF, PAGES, PROMPTLY, SLOW, begin, cut, until
 from harness.midway import MODEL as HALFWAY
 from harness.model import Mamba, Model
+from harness.settings import Settings
 from harness.worker import Chunk, Remote
 
 try:
@@ -29,6 +30,8 @@ KINDS = {
 LAYERS = tuple(range(15))
 HYBRID = Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6)))
 INDEXED = Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8)
+RINGS = replace(INDEXED, rings=(6, 8), layer_ids=False)
+UNEVEN_WINDOW = Model(layers=(0, 2, 4), window_layers=(1, 3, 5, 6), stages=(1, 2), layer_ids=False, told_layers=True)
 WINDOW = Model(layers=(0, 2), window_layers=(1, 3))
 DRAFT = Model(layers=tuple(range(3)), draft_layers=1, layer_ids=False)
 WITH_STAGES = Model(layers=LAYERS, stages=(7, 8), layer_ids=False)
@@ -44,6 +47,10 @@ CASES: dict[str, tuple[Model, tuple[int, int]]] = {
     "sliding window, one rank to two": (WINDOW, (1, 2)),
     "a draft": (DRAFT, (1, 1)),
     "a draft, one rank to two": (DRAFT, (1, 2)),
+    "mla with rings of unequal length": (RINGS, (1, 1)),
+    "mla with rings and a draft": (replace(RINGS, draft_layers=1, draft_heads=False), (1, 1)),
+    "mla with rings, 2 + 2 layers": (replace(RINGS, stages=(2, 2)), (1, 1)),
+    "sliding window, 1 + 2 layers without ids": (UNEVEN_WINDOW, (1, 1)),
     "7 + 8 layers": (WITH_STAGES, (1, 1)),
     "7 + 8 layers, one rank to two": (WITH_STAGES, (1, 2)),
     "3 + 4 + 4 + 4 layers and a draft": (WITH_STAGES_AND_DRAFT, (1, 1)),
@@ -62,10 +69,10 @@ def settings(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
     name = {"model": "org/model"}
     if not model.stages or model.layer_ids:
         return name, name
-    ends = [sum(model.stages[: stage + 1]) for stage in range(len(model.stages))]
-    stages = [range(end - size, end) for end, size in zip(ends, model.stages, strict=True)]
+    count = len(model.stages)
+    stages = [model.stage(Settings("prefill", 0, pp_rank=stage, pp_size=count)) for stage in range(count)]
     # A draft's layers count on from the model's.
-    stages[-1] = range(stages[-1].start, len(model.layers) + model.draft_layers)
+    stages[-1] = range(stages[-1].start, stages[-1].stop + model.draft_layers)
     return {**name, "total_layers": len(model.layers)}, {**name, "stages": tuple(stages)}
 
 

@@ -14,6 +14,8 @@ OURS = ("ours", "ours")
 LAYERS = tuple(range(15))
 HYBRID = Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6)))
 INDEXED = Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8)
+RINGS = replace(INDEXED, rings=(6, 8), layer_ids=False)
+UNEVEN_WINDOW = Model(layers=(0, 2, 4), window_layers=(1, 3, 5, 6), stages=(1, 2), layer_ids=False, told_layers=True)
 WINDOW = Model(layers=(0, 2), window_layers=(1, 3))
 ROWS = ("swa_ring", "request_row", "c128_state", "qsa_pending", "qsa_compressed", "minimax_index_k", "block_scale")
 
@@ -26,6 +28,15 @@ CASES = {
     "mla with an indexer": (INDEXED, (1, 1)),
     "mla with an indexer, two ranks to one": (INDEXED, (2, 1)),
     "mla with an indexer, 7 + 8 layers": (replace(INDEXED, layers=LAYERS, stages=(7, 8)), (1, 1)),
+    "mla with an indexer, 7 + 8 layers without ids": (
+        replace(INDEXED, layers=LAYERS, stages=(7, 8), layer_ids=False),
+        (1, 1),
+    ),
+    "mla with rings of unequal length": (RINGS, (1, 1)),
+    "mla with rings and a draft, 7 + 8 layers, two ranks to one": (
+        replace(RINGS, layers=LAYERS, stages=(7, 8), draft_layers=1, draft_heads=False),
+        (2, 1),
+    ),
     "compressed mla, 3 + 2 layers": (
         Model(layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False),
         (1, 1),
@@ -39,6 +50,7 @@ CASES = {
     "sliding window, one rank to two": (WINDOW, (1, 2)),
     "sliding window, two ranks to one": (WINDOW, (2, 1)),
     "sliding window, 1 + 1 layers": (replace(WINDOW, stages=(1, 1)), (1, 1)),
+    "sliding window, 1 + 2 layers without ids": (UNEVEN_WINDOW, (1, 2)),
     "sliding window of mla": (Model(layers=(0, 2), window_layers=(1, 3), mla=True), (1, 2)),
     "rows of every kind": (Model(layers=(0, 1), rows=tuple((kind, 80) for kind in ROWS)), (2, 2)),
     "a draft": (Model(layers=tuple(range(3)), draft_layers=2), (1, 1)),

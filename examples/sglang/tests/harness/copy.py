@@ -10,6 +10,7 @@ import kvffi
 
 from kvsglang.lists import Lists, Place, read
 from kvsglang.mapping import Mapped, map_lists
+from kvsglang.options import Options
 from kvsglang.requests import Move, request
 
 from .model import Model, Worker
@@ -18,7 +19,9 @@ from .settings import Settings
 
 def lists_of(model: Model, worker: Worker, **changed: Any) -> Lists:
     """A worker's checked lists, after changes to what it registers."""
-    return read(SimpleNamespace(**{**worker.lists, **changed}), is_mla=model.mla, device="dram")
+    return read(
+        SimpleNamespace(**{**worker.lists, **changed}), Options(device="dram", **model.options()), is_mla=model.mla
+    )
 
 
 def mapped(model: Model, worker: Worker, place: Settings) -> Mapped:

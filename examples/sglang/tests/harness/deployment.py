@@ -33,19 +33,41 @@ class Request:
     prefix: int = 0
     window: int = 0
     """Pages at the end that the window reaches back to; 0 for all."""
+    length: int = 0
+    """Tokens, of which those that fill no group of five are in a ring."""
 
-    def rows(self, component: str) -> tuple[list[int], list[int]]:
+    def rows(self, model: Model, component: str) -> tuple[list[int], list[int]]:
         """Rows of one component, here and there."""
         if component == "mamba":
             return ([self.slot[0]], [self.slot[1]]) if self.slot else ([], [])
         if component == "aux":
             return ([self.aux[0]], [self.aux[1]]) if self.aux else ([], [])
         start = -self.window if component == "swa" else 0
+        if component == "dsa_tail":
+            # In place of the rows that SGLang's numbers describe: the slots, one after the other.
+            return self._slots(model, 0), self._slots(model, 1)
         return self.source[start:], self.destination[start:]
 
     def state(self, model: Model, side: int) -> list[list[int] | None]:
         """State indices of one side: 0 is prefill, 1 decode."""
-        return [self.rows(component)[side] for component in model.components()]
+        return [
+            self._ring(model, side) if component == "dsa_tail" else self.rows(model, component)[side]
+            for component in model.components()
+        ]
+
+    def _ring(self, model: Model, side: int) -> list[int]:
+        """Row, first slot and number of slots, those behind the ring's end, slots of a ring; as SGLang says it."""
+        count, slots = self.length % 5, model.rings[side]
+        if not count or self.aux is None:
+            return []
+        first = (self.length - count) % slots
+        before = min(count, slots - first)
+        return [self.aux[side], first, before, 0, count - before, slots]
+
+    def _slots(self, model: Model, side: int) -> list[int]:
+        count, slots = self.length % 5, model.rings[side]
+        row = self.aux[side] if self.aux else 0
+        return [row * slots + position % slots for position in range(self.length - count, self.length)]
 
     def pieces(self) -> list[list[int]]:
         """Source pages, chunk by chunk."""
@@ -59,10 +81,10 @@ def scenario(model: Model) -> list[Request]:
     slots = [(2, 5), (1, 0), (4, 2)] if model.mamba else [None, None, None]
     present = model.page_tokens * 4
     return [
-        Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0], window=2),
+        Request(7, [1, 2, 3, 8, 30], [10, 11, 4, 20, 21], chunks=(3, 2), slot=slots[0], window=2, length=34),
         # Only state and row travel.
-        Request(8, [], [], aux=(1, 2), slot=slots[1], prefix=present),
-        Request(9, [5, 33, 34], [39, 0, 1], chunks=(1, 1, 1), aux=(7, 0), slot=slots[2], prefix=present),
+        Request(8, [], [], aux=(1, 2), slot=slots[1], prefix=present, length=40),
+        Request(9, [5, 33, 34], [39, 0, 1], chunks=(1, 1, 1), aux=(7, 0), slot=slots[2], prefix=present, length=54),
     ]
 
 
@@ -110,7 +132,7 @@ class Deployment:
     def note(self, expected: Expectation, request: Request) -> None:
         """What a request that succeeded must have moved."""
         for component in ("kv", "aux", *self.model.components()):
-            expected.move(Moved(component, *request.rows(component)), PREFILL_SALT)
+            expected.move(Moved(component, *request.rows(self.model, component)), PREFILL_SALT)
 
     def run(self, request: Request) -> None:
         """A request from beginning to end."""
@@ -148,6 +170,7 @@ def deployment(
     port = port or free_port()
     stages = max(1, len(model.stages))
     theirs = decode_model or model
+    ours = {**theirs.options("decode"), **(decode_options or {})}
     with tempfile.TemporaryDirectory() as folder:
         prefill = [
             Remote(
@@ -155,13 +178,13 @@ def deployment(
                 model,
                 Settings("prefill", port, t, tp[0], p, stages, folder=folder),
                 PREFILL_SALT,
-                prefill_options,
+                {**model.options("prefill"), **(prefill_options or {})},
             )
             for p in range(stages)
             for t in range(tp[0])
         ]
         decode = [
-            Remote(kinds[1], theirs, Settings("decode", port, t, tp[1], folder=folder), DECODE_SALT, decode_options)
+            Remote(kinds[1], theirs, Settings("decode", port, t, tp[1], folder=folder), DECODE_SALT, ours)
             for t in range(tp[1])
         ]
         try:

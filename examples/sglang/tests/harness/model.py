@@ -58,6 +58,12 @@ class Model:
     ratios: tuple[int, ...] = ()
     """Compressed MLA: tokens a latent stands for, for each layer; 4 and 128."""
 
+    draft_heads: bool = True
+    """Whether the draft has heads under an MLA target; otherwise it has latents and an indexer as well."""
+    rings: tuple[int, int] = ()  # type: ignore[assignment]
+    """Slots of a request's ring of `dsa_tail`, on prefill and on decode workers; empty for no rings."""
+    told_layers: bool = False
+    """Whether workers of ours are told which layers have pages and windows, since the engine gives no ids."""
     rows: tuple[tuple[str, int], ...] = ()
     """Kinds of state whose rows are never cut, and the bytes of a row of each KV layer."""
 
@@ -68,10 +74,22 @@ class Model:
         ends = [*starts[1:], max([*self.layers, *self.window_layers, *mamba]) + 1]
         return range(starts[place.pp_rank], ends[place.pp_rank])
 
+    def slots(self, role: str) -> int:
+        """Of a request's ring, on workers of a role."""
+        return self.rings[role == "decode"] if self.rings else 0
+
+    def options(self, role: str = "prefill") -> dict[str, Any]:
+        """What workers of ours have to be told."""
+        told: dict[str, Any] = {"ring_slots": self.slots(role)} if self.rings else {}
+        if self.told_layers:
+            told["layers"] = {"kv": self.layers, "swa": self.window_layers}
+        return told
+
     def components(self) -> list[str]:
         """Kinds of state, in the order in which they are registered."""
         return [
             *(["dsa"] if self.mla and self.index_bytes else []),
+            *(["dsa_tail"] if self.rings else []),
             *(["swa"] if self.window_layers else []),
             *(["mamba"] if self.mamba is not None else []),
             *(kind for kind, _ in self.rows),
@@ -117,9 +135,10 @@ def build(model: Model, place: Settings, salt: int) -> Worker:
                 ids.append(layer)
     num_draft = 0
     if last:
-        for name in ("k", "v"):
+        latent = plain_cells(model.page_tokens * model.row_bytes)
+        for name, cells in (("k", heads), ("v", heads)) if model.draft_heads else (("latent", latent),):
             for layer in range(model.draft_layers):
-                add("kv", f"draft {layer}", name, model.num_pages, heads)
+                add("kv", f"draft {layer}", name, model.num_pages, cells)
                 ids.append(max(model.layers) + 1 + layer)
                 num_draft += 1
     num_kv = len(tensors)
@@ -134,9 +153,18 @@ def build(model: Model, place: Settings, salt: int) -> Worker:
         components.append({"kind": kind, "members": members, "ids": layer_ids, **more})
 
     if model.mla and model.index_bytes:
-        for layer in layers:
-            add("dsa", f"layer {layer}", "index", model.num_pages, plain_cells(model.index_bytes))
-        component("dsa", list(layers))
+        drafts = range(model.draft_layers if last and not model.draft_heads else 0)
+        stages = [[f"layer {layer}" for layer in layers], [f"draft {layer}" for layer in drafts]]
+        for name in sum(stages, []):
+            add("dsa", name, "index", model.num_pages, plain_cells(model.index_bytes))
+        component("dsa", [] if drafts else list(layers))
+        if model.rings:
+            slots = model.slots(place.role)
+            for model_layers in stages:
+                for part in ("key", "score"):
+                    for name in model_layers:
+                        add("dsa_tail", name, part, model.num_aux * slots, plain_cells(48))
+            component("dsa_tail", [], slots=slots)
     if model.window_layers:
         windows = [layer for layer in model.window_layers if layer in stage]
         names = ("latent",) if model.mla else ("k", "v")
@@ -198,6 +226,9 @@ def _lists(
     stage = model.stage(place)
     kv, aux = lists(range(num_kv)), lists(range(num_kv, num_aux))
     states = [lists(c["members"]) for c in components]
+    for component, state in zip(components, states, strict=True):
+        # A row of SGLang's is a ring of slots.
+        state[2][:] = [size * component.get("slots", 1) for size in state[2]]
     for component, state in zip(components, states, strict=True):
         for index, layer in enumerate(component["ids"]):
             if component["kind"] == "dsa" and layer in model.elided:
