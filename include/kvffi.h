@@ -2315,7 +2315,7 @@ typedef struct kvffi_transfer_options {
     uint64_t deadline_ms;
     /** The engine's name of what the blocks belong to, for logs and quarantine; ends with a NUL. NULL for none. */
     const char *request;
-    /** How many of the bytes are padding, for statistics. An answer knows it. */
+    /** How many of the descriptors' bytes are padding, for statistics. 0 with an answer, which knows it. */
     uint64_t padding_bytes;
     /** How the transfer is cut; NULL for the agent's limits. */
     const kvffi_limits *limits;
@@ -2768,8 +2768,22 @@ typedef struct kvffi_exchange_options {
     uint64_t fetch_timeout_ms;
     /** A peer that nothing was done with for so long is let go. 10 minutes by default. */
     uint64_t peer_idle_ttl_ms;
+    /**
+     * How long the outcome of a registration is remembered, so that a decode worker that missed it is told again.
+     * 10 minutes by default.
+     */
+    uint64_t push_remember_ms;
+    /** Most ended leases remembered. 65,536 by default. */
+    uint64_t max_ended_leases;
+    /** Most outcomes of registrations remembered. 65,536 by default. */
+    uint64_t max_ended_registrations;
+    /**
+     * Most incarnations remembered that were replaced under a name, so that an old blob is known to be old. 64 by
+     * default.
+     */
+    uint64_t max_past_incarnations;
 } kvffi_exchange_options;
-#define KVFFI_EXCHANGE_OPTIONS_INIT { sizeof(kvffi_exchange_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define KVFFI_EXCHANGE_OPTIONS_INIT { sizeof(kvffi_exchange_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** One life of an agent: another incarnation under the same name is another process. Frozen: never grows. */
 typedef struct kvffi_peer_id {
@@ -3105,7 +3119,7 @@ typedef struct kvffi_pull_part {
     const kvffi_descriptor *descriptors;
     /** Number of descriptors; 0 if answer is not NULL. */
     size_t num_descriptors;
-    /** How many of the descriptors' bytes are padding, for statistics; an answer knows it. */
+    /** How many of the descriptors' bytes are padding, for statistics; 0 if answer is not NULL, which knows it. */
     uint64_t padding_bytes;
 } kvffi_pull_part;
 
@@ -3128,7 +3142,7 @@ typedef struct kvffi_push_source {
  *
  * cookie: the engine's number for the destination blocks.
  * parts, num_parts: what to read from whom.
- * deadline_ms: milliseconds from now until which it must be confirmed; KVFFI_FOREVER for none.
+ * deadline_ms: milliseconds from now until which it must be confirmed, at least 1; KVFFI_FOREVER for none.
  * out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
  *
  * KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. What kvffi_agent_start may
@@ -3184,7 +3198,7 @@ kvffi_status kvffi_exchange_let_go(kvffi_exchange *exchange,
  * request: the request, as the producers name it; 1 to 256 bytes, ends with a NUL.
  * cookie: the engine's number for the blocks.
  * sources, num_sources: who writes, and where.
- * deadline_ms: milliseconds from now until which it must have been written; KVFFI_FOREVER for none.
+ * deadline_ms: milliseconds from now until which it must have been written, at least 1; KVFFI_FOREVER for none.
  * out_reservation: number of the reservation, as events have it. Left alone if the call fails.
  *
  * KVFFI_ERR_PEER_NOT_READY. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.

@@ -20,7 +20,7 @@
 #define KVFFI_AGENT_STATS_INIT { sizeof(kvffi_agent_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_TRANSFER_OPTIONS_INIT { sizeof(kvffi_transfer_options), 0, 0, 0, 0, 0, 0 }
 #define KVFFI_TRANSFER_STATS_INIT { sizeof(kvffi_transfer_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-#define KVFFI_EXCHANGE_OPTIONS_INIT { sizeof(kvffi_exchange_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define KVFFI_EXCHANGE_OPTIONS_INIT { sizeof(kvffi_exchange_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_WANTED_INIT { sizeof(kvffi_wanted), 0, 0, 0, 0 }
 #define KVFFI_EVENT_INIT { sizeof(kvffi_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_EXCHANGE_STATS_INIT { sizeof(kvffi_exchange_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

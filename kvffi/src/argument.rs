@@ -77,9 +77,7 @@ pub(crate) unsafe fn array<'a, T>(pointer: *const T, len: usize, argument: &str)
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, len: usize, argument: &str) -> Result<&'a str, Failure> {
     // SAFETY: by contract; `c_char` and `u8` have the same layout.
     let bytes = unsafe { array(pointer.cast::<u8>(), len, argument)? };
-    std::str::from_utf8(bytes).map_err(|error| {
-        Failure::new(KVFFI_ERR_NOT_UTF8, format!("{argument} is not UTF-8 at byte {}", error.valid_up_to()))
-    })
+    utf8(bytes, argument)
 }
 
 /// A text that ends with a NUL; `None` for NULL.

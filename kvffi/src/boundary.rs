@@ -1,4 +1,4 @@
-//! Where Rust ends: every function body runs inside one of two macros, so that no panic reaches C.
+//! Where Rust ends: every function body runs inside one of three macros, so that no panic reaches C.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

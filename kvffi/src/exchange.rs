@@ -13,7 +13,7 @@ use crate::boundary::{ffi_body, ffi_value};
 use crate::error::kvffi_error;
 use crate::failure::Failure;
 use crate::handle::{self, Class, Kind};
-use crate::options::{self, Grows};
+use crate::options::{self, Grows, set_count, set_duration};
 use crate::status::kvffi_status;
 
 /// What becomes of the share of a reader that is gone: it counts as done. The default.
@@ -61,9 +61,19 @@ pub struct kvffi_exchange_options {
     pub fetch_timeout_ms: u64,
     /// A peer that nothing was done with for so long is let go. 10 minutes by default.
     pub peer_idle_ttl_ms: u64,
+    /// How long the outcome of a registration is remembered, so that a decode worker that missed it is told again.
+    /// 10 minutes by default.
+    pub push_remember_ms: u64,
+    /// Most ended leases remembered. 65,536 by default.
+    pub max_ended_leases: u64,
+    /// Most outcomes of registrations remembered. 65,536 by default.
+    pub max_ended_registrations: u64,
+    /// Most incarnations remembered that were replaced under a name, so that an old blob is known to be old. 64 by
+    /// default.
+    pub max_past_incarnations: u64,
 }
 
-// SAFETY: `repr(C)`, 96 bytes without padding, `usize` first, integers only.
+// SAFETY: `repr(C)`, 128 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_exchange_options {
     const NAME: &'static str = "kvffi_exchange_options";
 }
@@ -82,20 +92,6 @@ impl Class for kvffi_exchange {
     type Inner = Mutex<Exchange<u64>>;
     const KIND: Kind = Kind::EXCHANGE;
     const SURVIVES_FORK: bool = false;
-}
-
-/// Milliseconds, or what is already there for 0.
-fn set_duration(duration: &mut Duration, ms: u64) {
-    if ms > 0 {
-        *duration = Duration::from_millis(ms);
-    }
-}
-
-fn set_count(count: &mut usize, value: u64) {
-    // `usize` has 64 bits here: lib.rs asserts it.
-    if let Some(value) = usize::try_from(value).ok().filter(|value| *value > 0) {
-        *count = value;
-    }
 }
 
 /// # Safety
@@ -128,6 +124,10 @@ unsafe fn exchange_options(options: *const kvffi_exchange_options) -> Result<Exc
     set_duration(&mut known.peer.max_retry, options.max_retry_ms);
     set_duration(&mut known.peer.fetch_timeout, options.fetch_timeout_ms);
     set_duration(&mut known.peer.idle_ttl, options.peer_idle_ttl_ms);
+    set_duration(&mut known.push.remember, options.push_remember_ms);
+    set_count(&mut known.lease.max_remembered, options.max_ended_leases);
+    set_count(&mut known.push.max_remembered, options.max_ended_registrations);
+    set_count(&mut known.peer.max_past, options.max_past_incarnations);
     Ok(known)
 }
 
@@ -202,10 +202,13 @@ pub(crate) unsafe fn change<R>(
     }
 }
 
-/// A time from now; what lies beyond the clock's range is for ever.
-pub(crate) fn in_ms(now: Instant, ms: u64) -> Instant {
+/// A deadline from now; what lies beyond the clock's range is for ever.
+pub(crate) fn deadline(now: Instant, ms: u64) -> Result<Instant, Failure> {
+    if ms == 0 {
+        return Err(Failure::invalid("deadline_ms is 0, which is over before it begins; KVFFI_FOREVER is for none"));
+    }
     let for_ever = || now.checked_add(Duration::from_secs(1 << 30)).unwrap_or(now);
-    now.checked_add(Duration::from_millis(ms)).unwrap_or_else(for_ever)
+    Ok(now.checked_add(Duration::from_millis(ms)).unwrap_or_else(for_ever))
 }
 
 /// # Safety

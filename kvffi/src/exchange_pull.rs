@@ -10,7 +10,7 @@ use crate::answer::{kvffi_answer, kvffi_descriptor};
 use crate::argument::{array, name, out};
 use crate::boundary::ffi_body;
 use crate::error::kvffi_error;
-use crate::exchange::{ask, change, in_ms, kvffi_exchange, kvffi_peer_id, peer_id, request_id};
+use crate::exchange::{ask, change, deadline, kvffi_exchange, kvffi_peer_id, peer_id, request_id};
 use crate::failure::Failure;
 use crate::handle;
 use crate::request::{kvffi_block_list, read_lists};
@@ -35,7 +35,7 @@ pub struct kvffi_pull_part {
     pub descriptors: *const kvffi_descriptor,
     /// Number of descriptors; 0 if answer is not NULL.
     pub num_descriptors: usize,
-    /// How many of the descriptors' bytes are padding, for statistics; an answer knows it.
+    /// How many of the descriptors' bytes are padding, for statistics; 0 if answer is not NULL, which knows it.
     pub padding_bytes: u64,
 }
 
@@ -65,14 +65,16 @@ unsafe fn pull_part(part: &kvffi_pull_part, argument: &str) -> Result<PullPart, 
     let given = unsafe { array(part.descriptors, part.num_descriptors, &format!("{argument}.descriptors"))? };
     let (descriptors, padding): (Vec<Descriptor>, u64) = if part.answer.is_null() {
         (descriptors(given), part.padding_bytes)
-    } else if given.is_empty() {
+    } else if given.is_empty() && part.padding_bytes == 0 {
         let argument = format!("{argument}.answer");
         // SAFETY: by contract.
         let answer = handle::lock(unsafe { handle::borrow(part.answer, &argument)? }, &argument)?;
         answer.check_full()?;
         (answer.descriptors.as_slice().to_vec(), answer.descriptors.padding_bytes())
     } else {
-        return Err(Failure::invalid(format!("{argument} has both an answer and descriptors; give one of the two")));
+        return Err(Failure::invalid(format!(
+            "{argument} has both an answer and descriptors or padding_bytes; give one of the two"
+        )));
     };
     Ok(PullPart { peer, request, lease: LeaseId(part.lease), descriptors, padding })
 }
@@ -83,7 +85,7 @@ unsafe fn pull_part(part: &kvffi_pull_part, argument: &str) -> Result<PullPart, 
 ///
 /// cookie: the engine's number for the destination blocks.
 /// parts, num_parts: what to read from whom.
-/// deadline_ms: milliseconds from now until which it must be confirmed; KVFFI_FOREVER for none.
+/// deadline_ms: milliseconds from now until which it must be confirmed, at least 1; KVFFI_FOREVER for none.
 /// out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
 ///
 /// KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. What kvffi_agent_start may
@@ -110,7 +112,7 @@ pub unsafe extern "C" fn kvffi_exchange_pull(
         // SAFETY: the crate's contract.
         let pull = unsafe {
             change(exchange, |exchange, now| {
-                let pull = exchange.pull(cookie, parts, in_ms(now, deadline_ms), now);
+                let pull = exchange.pull(cookie, parts, deadline(now, deadline_ms)?, now);
                 pull.map_err(|(error, _)| Failure::from(error))
             })?
         };
@@ -195,7 +197,7 @@ pub unsafe extern "C" fn kvffi_exchange_let_go(
 /// request: the request, as the producers name it; 1 to 256 bytes, ends with a NUL.
 /// cookie: the engine's number for the blocks.
 /// sources, num_sources: who writes, and where.
-/// deadline_ms: milliseconds from now until which it must have been written; KVFFI_FOREVER for none.
+/// deadline_ms: milliseconds from now until which it must have been written, at least 1; KVFFI_FOREVER for none.
 /// out_reservation: number of the reservation, as events have it. Left alone if the call fails.
 ///
 /// KVFFI_ERR_PEER_NOT_READY. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
@@ -228,7 +230,7 @@ pub unsafe extern "C" fn kvffi_exchange_reserve(
         // SAFETY: the crate's contract.
         let reservation = unsafe {
             change(exchange, |exchange, now| {
-                let reservation = exchange.reserve(request, cookie, sources, in_ms(now, deadline_ms), now);
+                let reservation = exchange.reserve(request, cookie, sources, deadline(now, deadline_ms)?, now);
                 reservation.map_err(|(error, _)| Failure::from(error))
             })?
         };

@@ -3,7 +3,7 @@
 use kvnixl::Limits;
 
 use crate::failure::Failure;
-use crate::options::{self, Grows};
+use crate::options::{self, Grows, set_bytes, set_count};
 
 /// Bounds on what NIXL is given at once, since nothing else of an agent proceeds while a request is posted. Starts as
 /// KVFFI_LIMITS_INIT; 0 is the default of every field: for a transfer, what its agent has.
@@ -45,17 +45,11 @@ pub(crate) unsafe fn read_limits(
     }
     // SAFETY: by contract.
     let limits = unsafe { options::read(limits, argument)? };
-    // `usize` has 64 bits here: lib.rs asserts it.
-    let or = |value: u64, default: usize| match usize::try_from(value) {
-        Ok(0) | Err(_) => default,
-        Ok(value) => value,
-    };
-    let or_bytes = |value: u64, default: u64| if value == 0 { default } else { value };
-    known.descriptor_bytes = or_bytes(limits.descriptor_bytes, known.descriptor_bytes);
-    known.request_bytes = or_bytes(limits.request_bytes, known.request_bytes);
-    known.request_descriptors = or(limits.request_descriptors, known.request_descriptors);
-    known.outstanding_requests = or(limits.outstanding_requests, known.outstanding_requests);
-    known.in_flight_bytes = or_bytes(limits.in_flight_bytes, known.in_flight_bytes);
-    known.in_flight_descriptors = or(limits.in_flight_descriptors, known.in_flight_descriptors);
+    set_bytes(&mut known.descriptor_bytes, limits.descriptor_bytes);
+    set_bytes(&mut known.request_bytes, limits.request_bytes);
+    set_count(&mut known.request_descriptors, limits.request_descriptors);
+    set_count(&mut known.outstanding_requests, limits.outstanding_requests);
+    set_bytes(&mut known.in_flight_bytes, limits.in_flight_bytes);
+    set_count(&mut known.in_flight_descriptors, limits.in_flight_descriptors);
     Ok(known)
 }

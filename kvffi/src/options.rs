@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use crate::argument::check_aligned;
 use crate::failure::Failure;
@@ -15,6 +16,28 @@ use crate::status::KVFFI_ERR_STRUCT_SIZE;
 pub(crate) unsafe trait Grows: Copy {
     /// Its name in C.
     const NAME: &'static str;
+}
+
+/// Milliseconds, or what is already there for 0.
+pub(crate) fn set_duration(duration: &mut Duration, ms: u64) {
+    if ms > 0 {
+        *duration = Duration::from_millis(ms);
+    }
+}
+
+/// A number, or what is already there for 0.
+pub(crate) fn set_count(count: &mut usize, value: u64) {
+    // `usize` has 64 bits here: lib.rs asserts it.
+    if let Some(value) = usize::try_from(value).ok().filter(|value| *value > 0) {
+        *count = value;
+    }
+}
+
+/// A number of bytes, or what is already there for 0.
+pub(crate) fn set_bytes(bytes: &mut u64, value: u64) {
+    if value > 0 {
+        *bytes = value;
+    }
 }
 
 /// Larger than any version of any struct will be; a longer `struct_size` was never set.

@@ -58,6 +58,28 @@ fn shares_of(local: &ValidSpec, layer: &str, shares: Vec<Share>) -> Vec<kvffi_sh
     shares.into_iter().map(convert).collect()
 }
 
+/// [`kvplan::sources`] or [`kvplan::targets`].
+type Direction = fn(&ValidSpec, &ValidSpec, &str) -> Vec<Share>;
+
+/// # Safety
+///
+/// As the crate's contract asks of each argument.
+unsafe fn get(
+    direction: Direction,
+    (local, remote): (*const kvffi_spec, *const kvffi_spec),
+    layer: *const c_char,
+    (shares, capacity): (*mut kvffi_share, usize),
+    out_len: *mut usize,
+) -> Result<(), Failure> {
+    // SAFETY: by contract.
+    let (out_len, layer) = unsafe { (out(out_len, "out_len")?, name(layer, "layer")?) };
+    // SAFETY: by contract.
+    let (local, remote) = unsafe { (handle::borrow(local, "local")?, handle::borrow(remote, "remote")?) };
+    let found = shares_of(local, layer, direction(local, remote, layer));
+    // SAFETY: by contract.
+    unsafe { copy_out(found.into_iter(), shares, capacity, &out_len, "shares") }
+}
+
 /// Says which ranks of the peer's stage this rank reads a layer from, by rank.
 ///
 /// local: this worker's spec.
@@ -79,12 +101,7 @@ pub unsafe extern "C" fn kvffi_spec_get_sources(
 ) -> kvffi_status {
     ffi_body!(out_error, {
         // SAFETY: the crate's contract.
-        let (out_len, layer) = unsafe { (out(out_len, "out_len")?, name(layer, "layer")?) };
-        // SAFETY: the crate's contract.
-        let (local, remote) = unsafe { (handle::borrow(local, "local")?, handle::borrow(remote, "remote")?) };
-        let found = shares_of(local, layer, kvplan::sources(local, remote, layer));
-        // SAFETY: the crate's contract.
-        unsafe { copy_out(found.into_iter(), shares, capacity, &out_len, "shares") }
+        unsafe { get(kvplan::sources, (local, remote), layer, (shares, capacity), out_len) }
     })
 }
 
@@ -103,12 +120,7 @@ pub unsafe extern "C" fn kvffi_spec_get_targets(
 ) -> kvffi_status {
     ffi_body!(out_error, {
         // SAFETY: the crate's contract.
-        let (out_len, layer) = unsafe { (out(out_len, "out_len")?, name(layer, "layer")?) };
-        // SAFETY: the crate's contract.
-        let (local, remote) = unsafe { (handle::borrow(local, "local")?, handle::borrow(remote, "remote")?) };
-        let found = shares_of(local, layer, kvplan::targets(local, remote, layer));
-        // SAFETY: the crate's contract.
-        unsafe { copy_out(found.into_iter(), shares, capacity, &out_len, "shares") }
+        unsafe { get(kvplan::targets, (local, remote), layer, (shares, capacity), out_len) }
     })
 }
 

@@ -53,7 +53,7 @@ pub struct kvffi_transfer_options {
     pub deadline_ms: u64,
     /// The engine's name of what the blocks belong to, for logs and quarantine; ends with a NUL. NULL for none.
     pub request: *const c_char,
-    /// How many of the bytes are padding, for statistics. An answer knows it.
+    /// How many of the descriptors' bytes are padding, for statistics. 0 with an answer, which knows it.
     pub padding_bytes: u64,
     /// How the transfer is cut; NULL for the agent's limits.
     pub limits: *const kvffi_limits,
@@ -167,6 +167,9 @@ fn start_answer(
     answer: &Answer,
     mut options: TransferOptions,
 ) -> Result<*mut kvffi_transfer, Failure> {
+    if options.padding > 0 {
+        return Err(Failure::invalid("options->padding_bytes is set, but the answer knows its padding; leave it 0"));
+    }
     options.padding = answer.descriptors.padding_bytes();
     start(agent, peer, answer.request.op, answer.descriptors.as_slice(), options)
 }

@@ -116,10 +116,11 @@ const LAYOUTS: &[Layout] = layouts! {
     kvffi_log_options: 24 { struct_size: 0, level: 8, reserved: 12, capacity: 16 }
     kvffi_log_record: 32 { time_ns: 0, level: 8, reserved: 12, target: 16, message: 24 }
     kvffi_bucket: 16 { upper_seconds: 0, count: 8 }
-    kvffi_exchange_options: 96 {
+    kvffi_exchange_options: 128 {
         struct_size: 0, lease_ttl_ms: 8, lease_max_lifetime_ms: 16, lease_remember_ms: 24, lost_readers: 32,
         reserved: 36, heartbeat_every_ms: 40, max_registrations: 48, max_registered_blocks: 56, first_retry_ms: 64,
-        max_retry_ms: 72, fetch_timeout_ms: 80, peer_idle_ttl_ms: 88
+        max_retry_ms: 72, fetch_timeout_ms: 80, peer_idle_ttl_ms: 88, push_remember_ms: 96,
+        max_ended_leases: 104, max_ended_registrations: 112, max_past_incarnations: 120
     }
     kvffi_peer_id: 16 { name: 0, incarnation: 8 }
     kvffi_wanted: 32 { struct_size: 0, what: 8, reserved: 12, incarnation: 16, wait_ms: 24 }

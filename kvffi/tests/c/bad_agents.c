@@ -348,6 +348,10 @@ static void starts(void)
           kvffi_agent_start_request(decode, peer, pair, &request, answer, NULL, NULL, &error));
     FAILS(KVFFI_ERR_INVALID_ARGUMENT, "answer is empty",
           kvffi_agent_start_answer(decode, peer, answer, NULL, &transfer, &error));
+    options.struct_size = sizeof options;
+    options.padding_bytes = 1;
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "the answer knows its padding",
+          kvffi_agent_start_request(decode, peer, pair, &request, answer, &options, &transfer, &error));
     CHECK(transfer == NULL);
 
     /* No more than the limits allow, unless it is alone. */

@@ -33,7 +33,7 @@ static void new_exchanges(void)
         uint64_t more;
     } newer = {KVFFI_EXCHANGE_OPTIONS_INIT, 1};
     newer.known.struct_size = sizeof newer;
-    FAILS(KVFFI_ERR_STRUCT_SIZE, "the field at byte 96", kvffi_exchange_new(decode, &newer.known, &out, &error));
+    FAILS(KVFFI_ERR_STRUCT_SIZE, "the field at byte 128", kvffi_exchange_new(decode, &newer.known, &out, &error));
     memset(&options, 0xff, sizeof options);
     options.struct_size = 32;
     OK(kvffi_exchange_new(decode, &options, &out, &error));
@@ -134,6 +134,7 @@ static void pulls(void)
     FAILS(KVFFI_ERR_NULL, "parts (with a length of 1) is NULL", kvffi_exchange_pull(exchange, 1, NULL, 1, 1, &id, &error));
     FAILS(KVFFI_ERR_TOO_LARGE, "parts cannot have", kvffi_exchange_pull(exchange, 1, &part, SIZE_MAX / 8, 1, &id, &error));
     FAILS(KVFFI_ERR_NULL, "out_pull is NULL", kvffi_exchange_pull(exchange, 1, &part, 1, 1, NULL, &error));
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "deadline_ms is 0", kvffi_exchange_pull(exchange, 1, &part, 1, 0, &id, &error));
     FAILS(KVFFI_ERR_PEER_NOT_READY, "prefill@", kvffi_exchange_pull(exchange, 1, &part, 1, 1, &id, &error));
     part.answer = answer;
     FAILS(KVFFI_ERR_INVALID_ARGUMENT, "parts[0] has both", kvffi_exchange_pull(exchange, 1, &part, 1, 1, &id, &error));
@@ -170,6 +171,8 @@ static void pulls(void)
     FAILS(KVFFI_ERR_NULL, "request is NULL", kvffi_exchange_reserve(exchange, NULL, 1, &source, 1, 1, &id, &error));
     FAILS(KVFFI_ERR_NULL, "sources (with a length of 1)", kvffi_exchange_reserve(exchange, "r", 1, NULL, 1, 1, &id, &error));
     FAILS(KVFFI_ERR_NULL, "out_reservation is NULL", kvffi_exchange_reserve(exchange, "r", 1, &source, 1, 1, NULL, &error));
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "deadline_ms is 0",
+          kvffi_exchange_reserve(exchange, "r", 1, &source, 1, 0, &id, &error));
     FAILS(KVFFI_ERR_PEER_NOT_READY, "prefill@", kvffi_exchange_reserve(exchange, "r", 1, &source, 1, 1, &id, &error));
     list.reserved = 1;
     FAILS(KVFFI_ERR_INVALID_ARGUMENT, "sources[0].lists[0].reserved is 1",

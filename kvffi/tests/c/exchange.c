@@ -26,6 +26,8 @@ static kvffi_exchange *exchange_of(const kvffi_agent *agent)
     kvffi_exchange *exchange = NULL;
     kvffi_exchange_options options = KVFFI_EXCHANGE_OPTIONS_INIT;
     options.lease_ttl_ms = 20000;
+    options.push_remember_ms = 20000;
+    options.max_ended_leases = options.max_ended_registrations = options.max_past_incarnations = 16;
     OK(kvffi_exchange_new(agent, &options, &exchange, &error));
     return exchange;
 }

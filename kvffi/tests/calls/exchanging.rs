@@ -53,6 +53,10 @@ fn exchange_new(m: &mut Machine<'_>) -> Result<()> {
         max_retry_ms: m.number(&[0])?,
         fetch_timeout_ms: m.number(&[0, 1])?,
         peer_idle_ttl_ms: m.number(&[0])?,
+        push_remember_ms: m.number(&[0, 1])?,
+        max_ended_leases: m.number(&[0, 1])?,
+        max_ended_registrations: m.number(&[0, 1])?,
+        max_past_incarnations: m.number(&[0, 1])?,
     };
     let options = if m.bytes.arbitrary()? { std::ptr::null() } else { m.sized(value)? };
     make!(m, Exchange, kvffi_exchange_new(agent, options))

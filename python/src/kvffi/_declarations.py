@@ -988,6 +988,10 @@ class ExchangeOptions(Growing):
     max_retry_ms: int
     fetch_timeout_ms: int
     peer_idle_ttl_ms: int
+    push_remember_ms: int
+    max_ended_leases: int
+    max_ended_registrations: int
+    max_past_incarnations: int
     _fields_ = (
         ("struct_size", c_size_t),
         ("lease_ttl_ms", c_uint64),
@@ -1002,6 +1006,10 @@ class ExchangeOptions(Growing):
         ("max_retry_ms", c_uint64),
         ("fetch_timeout_ms", c_uint64),
         ("peer_idle_ttl_ms", c_uint64),
+        ("push_remember_ms", c_uint64),
+        ("max_ended_leases", c_uint64),
+        ("max_ended_registrations", c_uint64),
+        ("max_past_incarnations", c_uint64),
     )
 
 

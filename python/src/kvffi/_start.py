@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 from functools import lru_cache
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from . import _declarations as c
 from ._checked import text
 from ._packed import Packing
-from ._time import milliseconds
+from ._time import deadline_in
 from .limits import Limits
 
 _SIZE = ctypes.sizeof(c.TransferOptions)
@@ -29,7 +28,7 @@ def transfer_options(
     """The options, with their texts behind them, and what else has to live as long."""
     message = b"" if notify is None else notify
     texts = message if request is None else message + text(request, "request")
-    deadline_ms = 0 if deadline is None else _deadline(deadline)
+    deadline_ms = 0 if deadline is None else deadline_in(deadline)
     bounds = None if limits is None else limits._struct()
     packed = _packing(len(texts) + 1)
     options = packed.memory()
@@ -53,9 +52,3 @@ def transfer_options(
         c.TransferOptions(padding_bytes=padding_bytes)
         raise
     return options, bounds
-
-
-def _deadline(seconds: float) -> int:
-    if not seconds > 0:
-        raise ValueError(f"the deadline is {seconds} seconds; give more than 0, or None for none")
-    return math.ceil(seconds * 1000) if seconds < 1e12 else milliseconds(seconds)

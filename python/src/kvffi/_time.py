@@ -21,6 +21,13 @@ def milliseconds(seconds: float | None) -> int:
     return KVFFI_FOREVER if math.isinf(seconds) else min(math.ceil(seconds * 1000), KVFFI_FOREVER - 1)
 
 
+def deadline_in(seconds: float) -> int:
+    """The milliseconds until a deadline, rounded up: at least 1."""
+    if not seconds > 0:
+        raise ValueError(f"the deadline is {seconds} seconds; give more than 0, or None for none")
+    return math.ceil(seconds * 1000) if seconds < 1e12 else milliseconds(seconds)
+
+
 def microseconds(seconds: float) -> int:
     """An interval for C, rounded up."""
     if not 0 <= seconds < 1e9:

@@ -17,7 +17,7 @@ from ._handle import Handle, Owner, call, make, structs
 from ._library import functions
 from ._names import LostReaders, number, word
 from ._pinned import Pinned
-from ._time import end_of, milliseconds
+from ._time import deadline_in, end_of, milliseconds
 from .agent import Agent
 from .answer import Answer
 from .errors import Error
@@ -53,6 +53,10 @@ class ExchangeOptions:
     max_retry: float = 0
     fetch_timeout: float = 0
     peer_idle_ttl: float = 0
+    push_remember: float = 0
+    max_ended_leases: int = 0
+    max_ended_registrations: int = 0
+    max_past_incarnations: int = 0
 
     def _struct(self) -> c.ExchangeOptions:
         return c.ExchangeOptions(
@@ -67,6 +71,10 @@ class ExchangeOptions:
             max_retry_ms=milliseconds(self.max_retry),
             fetch_timeout_ms=milliseconds(self.fetch_timeout),
             peer_idle_ttl_ms=milliseconds(self.peer_idle_ttl),
+            push_remember_ms=milliseconds(self.push_remember),
+            max_ended_leases=self.max_ended_leases,
+            max_ended_registrations=self.max_ended_registrations,
+            max_past_incarnations=self.max_past_incarnations,
         )
 
 
@@ -283,6 +291,8 @@ class Exchange(Handle):
         arguments = (self._live(), ctypes.byref(push._struct()), part)
         library = functions()
         if isinstance(what, Answer):
+            if padding_bytes:
+                raise ValueError("an answer knows its padding; leave padding_bytes out")
             call(library.kvffi_exchange_write_answer, *arguments, what._live())
         else:
             address, count, kept = of_descriptors(what)
@@ -302,7 +312,7 @@ class Exchange(Handle):
         byte had been read, or as "pull_failed"; then the event "returned_pull" gives the blocks back, when nothing can
         land in them any more. `PeerNotReady`, `WouldBlock`: nothing was started.
         """
-        within = milliseconds(deadline)
+        within = c.KVFFI_FOREVER if deadline is None else deadline_in(deadline)
         keep: list[object] = []
         made = [_pull_part(part, keep) for part in parts]
         array = (c.PullPart * len(made))(*made)
@@ -333,7 +343,8 @@ class Exchange(Handle):
         It ends once, as the event "arrived" or "arrival_failed"; then "returned_reservation" gives the blocks back,
         when no producer can write them any more.
         """
-        within, name = milliseconds(deadline), text(request, "request")
+        within = c.KVFFI_FOREVER if deadline is None else deadline_in(deadline)
+        name = text(request, "request")
         keep: list[object] = []
         made = [_push_source(source, keep) for source in sources]
         array = (c.PushSource * len(made))(*made)
