@@ -71,7 +71,9 @@ class _Manager:
         context = importlib.import_module(f"{ENGINE}.runtime_context")
         network = importlib.import_module(f"{ENGINE}.utils.network")
         parallel = context.get_parallel()
-        place = Place(parallel.attn_tp_rank, parallel.attn_tp_size, args.pp_rank, parallel.pp_size)
+        place = Place(
+            parallel.attn_tp_rank, parallel.attn_tp_size, args.pp_rank, parallel.pp_size, parallel.attn_dcp_size
+        )
         options = replace(self._options, host=network.get_local_ip_auto())
         self.kv_args = args
         self.role: PrefillManager | DecodeManager

@@ -161,10 +161,11 @@ class DecodeManager:
     def _wanted(self, room: DecodeRoom, kv: Any, aux: int | None, state: Any, prefix: int) -> Room:
         """A request's destination, checked: what is the same for all prefill workers."""
         number = room.number
-        if prefix % self.lists.page_tokens:
+        tokens = self.lists.page_tokens * self.place.dcp_size
+        if prefix % tokens:
             raise PageError(
                 f"decode_prefix_len of room {number}",
-                f"{prefix} tokens are no whole pages of {self.lists.page_tokens}; give what fills its pages",
+                f"{prefix} tokens are no whole pages of {tokens}; give what fills its pages",
             )
         checked = pages(f"kv_indices of room {number}", kv, self.mapped.num_rows.get(KV))
         rows = tuple(
@@ -193,10 +194,11 @@ class DecodeManager:
         messages, watched = [], {}
         real: set[int] = set()
         for rank in room.ranks:
-            # Of an MLA model every rank has everything: SGLang's prefill must be told which one is to write.
+            # Of an MLA model every rank has everything: SGLang's prefill must be told which one is to write, and ours
+            # if tokens are dealt.
             first = overlap(self.place.tp_rank, self.place.tp_size, info.tp_size)[0]
             is_alike = self.lists.is_mla and not self.lists.is_hybrid
-            is_dummy = is_alike and not rank.is_ours and rank.tp_rank != first
+            is_dummy = is_alike and not (rank.is_ours and self.place.dcp_size == 1) and rank.tp_rank != first
             if not is_dummy:
                 number = self._number(rank, info)
                 real.add(number)

@@ -80,6 +80,13 @@ class Place:
     tp_size: int = 1
     pp_rank: int = 0
     pp_size: int = 1
+    dcp_size: int = 1
+    """Ranks that decode context parallelism deals the tokens of a sequence to, one by one."""
+
+    @property
+    def dcp_rank(self) -> int:
+        """Which of them this is."""
+        return self.tp_rank % self.dcp_size
 
 
 @dataclass(frozen=True)

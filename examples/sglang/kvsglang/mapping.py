@@ -34,6 +34,8 @@ class Mapped:
     """Layers that the engine lists without memory, since they share another one's: nothing of them travels."""
     rings: dict[str, int] = field(default_factory=dict)
     """Groups whose rows are slots of a ring for each request, and how many slots a ring has."""
+    dcp_size: int = 1
+    """Pages of a sequence that one page of this worker has tokens of."""
 
     def without(self, layers: Collection[str]) -> dict[str, Any]:
         """The spec with some layers that stay."""
@@ -59,9 +61,16 @@ def map_lists(lists: Lists, place: Place, *, model: str = "", sends_aux: bool | 
     samples the first token. A layer is listed by one stage of a deployment.
 
     # Errors
+    `LayerError` for a draft under decode context parallelism, whose pages SGLang does not deal: they are larger ones.
     Whatever contradicts itself is an `IntegrationError`; what contradicts the rules of a spec is found when the spec
     is made.
     """
+    if place.dcp_size > 1 and lists.num_draft:
+        raise LayerError(
+            "num_draft_entries",
+            f"{lists.num_draft} buffers of a draft with decode context parallelism of {place.dcp_size}",
+            "leave out one of the two",
+        )
     build = _Builder(lists, place)
     build.kv()
     for component, key in zip(lists.components, component_keys(lists.components), strict=True):
@@ -74,12 +83,15 @@ def map_lists(lists: Lists, place: Place, *, model: str = "", sends_aux: bool | 
         "topology": {
             "tp": {"rank": place.tp_rank, "size": place.tp_size},
             "pp": {"rank": place.pp_rank, "size": place.pp_size},
+            **(
+                {"dcp": {"rank": place.dcp_rank, "size": place.dcp_size, "interleave": 1}} if place.dcp_size > 1 else {}
+            ),
         },
         "storages": build.storages,
         "groups": build.groups,
         "layers": build.layers,
     }
-    return Mapped(spec, build.keys, build.num_rows, tuple(sorted(build.elided)), build.rings)
+    return Mapped(spec, build.keys, build.num_rows, tuple(sorted(build.elided)), build.rings, place.dcp_size)
 
 
 class _Builder:
@@ -191,6 +203,12 @@ class _Builder:
         present = self._present(named)
         if not present:
             return
+        if usage == "tokens" and key != KV and self.place.dcp_size > 1:
+            raise LayerError(
+                f"state_types of {key}",
+                f"rows that are not dealt token by token, with decode context parallelism of {self.place.dcp_size}",
+                "leave out one of the two",
+            )
         # Buffers of one list may differ in length; an index must lie in all of them.
         rows = min(entry.buffer.num_rows for entry in present)
         if rows == 0:

@@ -55,6 +55,8 @@ class Registration:
     state_layer_ids: tuple[tuple[int, ...], ...]
     kv_layer_ids: tuple[int, ...]
     state_lengths: tuple[tuple[int, ...], ...] = ()
+    dcp_size: int = 1
+    """Ranks of decode context parallelism; this worker's is its TP rank modulo that."""
     mapped: dict[str, Any] | None = None
     """The worker's spec and groups, if it is one of ours."""
 
@@ -83,8 +85,8 @@ class Registration:
             _pack(self.kv_rows, "Q"),
             _pack_lists(self.state_layer_ids, "I"),
             _pack(self.kv_layer_ids, "I"),
-            b"1",
-            b"0",
+            _text(self.dcp_size),
+            _text(self.tp_rank % self.dcp_size),
             _pack_lists(self.state_lengths, "Q"),
             b"" if self.mapped is None else json.dumps(self.mapped).encode(),
         ]
@@ -97,9 +99,11 @@ class Registration:
         `MessageError` names the frame.
         """
         read = _Reader("registration", frames)
-        dcp = read.number(22, 1)
-        if dcp != 1:
-            raise MessageError("registration", f"decode context parallelism of {dcp} is not supported; 1 is")
+        tp_rank, dcp_size = read.number(11), read.number(22, 1)
+        if dcp_size < 1 or read.number(23, 0) != tp_rank % dcp_size:
+            raise MessageError(
+                "registration", f"TP rank {tp_rank} is no rank {read.text(23)!r} of {dcp_size} by context"
+            )
         kv_bases = read.array(6, "Q")
         kinds = read.text(18)
         first_row = read.number(12)
@@ -113,7 +117,7 @@ class Registration:
             state_bases=read.lists(8, "Q"),
             gpu=read.number(9),
             tp_size=read.number(10),
-            tp_rank=read.number(11),
+            tp_rank=tp_rank,
             state_rows=read.lists(13, "I"),
             state_channels=read.lists(14, "I"),
             num_pages=read.number(17, 0),
@@ -122,6 +126,7 @@ class Registration:
             state_layer_ids=read.lists(20, "I"),
             kv_layer_ids=read.array(21, "I"),
             state_lengths=read.lists(24, "Q"),
+            dcp_size=dcp_size,
             mapped=read.json(25),
         )
 

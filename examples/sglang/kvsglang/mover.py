@@ -142,11 +142,13 @@ class Mover:
                 yield wanted.agent, self._transport.start(wanted.agent, answer, f"room {room.number}")
 
     def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
+        # Where decode deals tokens to several ranks, a page there has tokens of so many here.
+        spread = peer.dcp_size // self._mapped.dcp_size
         end = chunk.first + len(chunk.kv)
-        if end > len(wanted.pages):
-            raise TooManyPagesError(room.number, len(wanted.pages), end)
-        place = f"pages of room {room.number}"
-        moves = [Move(KV, chunk.kv, pages(place, wanted.pages[chunk.first : end]), chunk.first)]
+        if end > len(wanted.pages) * spread:
+            raise TooManyPagesError(room.number, len(wanted.pages) * spread, end)
+        there = pages(f"pages of room {room.number}", wanted.pages[chunk.first // spread : -(-end // spread)])
+        moves = [Move(KV, chunk.kv, there, chunk.first, spread)]
         for index, here in enumerate(chunk.state):
             if here is not None:
                 theirs = wanted.state[index] if index < len(wanted.state) else ()

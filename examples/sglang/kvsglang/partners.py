@@ -43,7 +43,6 @@ class Partners:
         self, lists: Lists, mapped: Mapped, place: Place, options: Options, transport: Transport, lock: threading.Lock
     ) -> None:
         self._lists, self._mapped, self._place, self._options = lists, mapped, place, options
-        self._spec = kvffi.Spec.from_dict(mapped.spec)
         self._transport, self._lock = transport, lock
         self._known: dict[str, Partner] = {}
 
@@ -129,9 +128,13 @@ class Partners:
                 total_layers=self._options.total_layers,
                 device=self._options.device,
             )
-            ours = kvffi.Spec.from_dict(self._mapped.without(mapped.elided)) if mapped.elided else self._spec
-            theirs = kvffi.Spec.from_dict(mapped.spec)
-            pair = kvffi.Pair(ours, theirs, op="write")
+            local, remote = self._mapped.without(mapped.elided), mapped.spec
+            if mapped.dcp_size > 1 and not self._lists.is_hybrid:
+                # A decode worker that is dealt tokens asks one prefill worker, and that one serves it alone.
+                local = peers.alone(local, 0, 1)
+                remote = peers.alone(remote, said.tp_rank % mapped.dcp_size, mapped.dcp_size)
+            theirs = kvffi.Spec.from_dict(remote)
+            pair = kvffi.Pair(kvffi.Spec.from_dict(local), theirs, op="write")
             self._transport.connect(said, theirs)
         except Exception as error:  # noqa: BLE001
             # Whatever it is, it is this worker's: its requests fail with the reason, and the thread lives on.

@@ -29,6 +29,7 @@ def describe(lists: Lists, mapped: Mapped, blob: str) -> dict[str, Any]:
         "num_rows": mapped.num_rows,
         "elided": mapped.elided,
         "rings": mapped.rings,
+        "dcp_size": mapped.dcp_size,
         "page_tokens": lists.page_tokens,
         "dtype": lists.dtype,
     }
@@ -58,6 +59,7 @@ def registration(
         state_layer_ids=tuple(state.layer_ids for state in states),
         kv_layer_ids=lists.kv_layer_ids,
         state_lengths=tuple(tuple(buffer.length for buffer in state.buffers) for state in states),
+        dcp_size=place.dcp_size,
         mapped=mapped,
     )
 
@@ -124,8 +126,14 @@ def destination(
         mapped = _of_ours(said, ours)
     else:
         lists = _lists_of_others(said, ours, place, total_layers, device)
-        where, model = Place(said.tp_rank % said.tp_size, said.tp_size), local.spec["fingerprint"]["model"]
+        where = Place(said.tp_rank % said.tp_size, said.tp_size, dcp_size=said.dcp_size)
+        model = local.spec["fingerprint"]["model"]
         mapped = map_lists(lists, where, model=model, sends_aux=True)
+    if place.dcp_size != 1:
+        raise PeerError("context parallelism of this kind on prefill workers", place.dcp_size, mapped.dcp_size)
+    if mapped.dcp_size > 1 and ours.is_hybrid and place.tp_size * mapped.dcp_size > said.tp_size:
+        # Several prefill workers would have to serve one group that deals tokens, each for its share of the state.
+        raise PeerError("TP size of a hybrid with decode context parallelism", place.tp_size, said.tp_size)
     here = {layer["name"] for layer in local.spec["layers"]}
     # Decode may speculate where prefill does not: nothing is sent into its draft. And a layer that one side keeps in
     # another one's memory has nothing to send.
@@ -135,6 +143,11 @@ def destination(
     return replace(mapped, spec=mapped.without(stay))
 
 
+def alone(spec: dict[str, Any], rank: int, size: int) -> dict[str, Any]:
+    """A spec of a worker that has everything its group has, as the worker `rank` of `size`."""
+    return {**spec, "topology": {**spec["topology"], "tp": {"rank": rank, "size": size}}}
+
+
 def _of_ours(said: Registration, ours: Lists) -> Mapped:
     told = said.mapped or {}
     try:
@@ -142,6 +155,7 @@ def _of_ours(said: Registration, ours: Lists) -> Mapped:
         elided = tuple(str(layer) for layer in told["elided"])
         rings = {str(key): int(slots) for key, slots in told["rings"].items()}
         mapped = Mapped(dict(told["spec"]), dict(told["groups"]), dict(told["num_rows"]), elided, rings)
+        mapped = replace(mapped, dcp_size=int(told["dcp_size"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MessageError("registration", f"the description lacks {error}") from None
     if page_tokens != ours.page_tokens:

@@ -18,13 +18,15 @@ Pages = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Move:
-    """Rows of one group that go from here to there: `here[i]` to `there[i]`."""
+    """Rows of one group that go from here to there: `here[i]` to `there[i]`, or to where that is with `spread`."""
 
     key: str
     here: Pages
     there: Pages
     first: int = 0
     """Place of the first of them in the request: chunks of a prompt follow one another."""
+    spread: int = 1
+    """Rows here that one row there has tokens of: decode context parallelism."""
 
 
 def pages(place: str, values: Any, num_rows: int | None = None) -> Pages:
@@ -107,11 +109,12 @@ def request(local: Mapped, remote: Mapped, moves: Sequence[Move]) -> kvffi.Reque
     """
     ours, theirs = [], []
     for move in moves:
-        if move.here.size != move.there.size:
+        first = move.first // move.spread
+        if move.there.size != -(-(move.first + move.here.size) // move.spread) - first:
             raise PageError(
                 move.key, f"{move.here.size} pages here and {move.there.size} at the peer; give one for each"
             )
         if move.here.size and move.key in local.groups and move.key in remote.groups:
             ours.append(kvffi.BlockList(local.groups[move.key], move.here, move.first))
-            theirs.append(kvffi.BlockList(remote.groups[move.key], move.there, move.first))
+            theirs.append(kvffi.BlockList(remote.groups[move.key], move.there, first))
     return kvffi.Request("write", local=ours, remote=theirs)

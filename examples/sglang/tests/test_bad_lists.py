@@ -120,6 +120,24 @@ def test_layers_that_are_told_have_to_fit_the_buffers() -> None:
         map_lists(replace(lists_of(model, worker), layers={"swa": (7,)}), Place())
 
 
+@pytest.mark.parametrize(
+    ("model", "error", "says"),
+    [
+        (Model(layers=(0,), mla=True, draft_layers=1), errors.LayerError, "2 buffers of a draft with decode context"),
+        (Model(layers=(0,)), kvffi.Error, "layer.0"),
+        (
+            Model(layers=(0,), mla=True, index_bytes=64),
+            errors.LayerError,
+            "dsa: rows that are not dealt",
+        ),
+    ],
+)
+def test_what_cannot_be_dealt_to_ranks_is_refused(model: Model, error: type[Exception], says: str) -> None:
+    with pytest.raises(error) as raised:
+        kvffi.Spec.from_dict(map_lists(lists_of(model, build(model, PLACE, 1)), Place(1, 2, dcp_size=2)).spec)
+    assert says in str(raised.value)
+
+
 RINGS = Model(layers=(0, 1), mla=True, index_bytes=64, rings=(6, 8))
 
 

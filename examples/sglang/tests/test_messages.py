@@ -67,7 +67,7 @@ def test_messages_of_sglang_lack_what_ours_add() -> None:
         (REGISTRATION, 6, b"1234567", "frame 6 has 7 bytes and items of 8"),
         (REGISTRATION, 8, b"\x01", "frame 8 ends inside its header"),
         (REGISTRATION, 8, b"\x01\x00\x00\x00\xff\x00\x00\x00", "frame 8 has 8 bytes and says 263"),
-        (REGISTRATION, 22, b"2", "decode context parallelism of 2 is not supported"),
+        (REGISTRATION, 22, b"2", "TP rank 3 is no rank '0' of 2 by context"),
         (REGISTRATION, 25, b"{", "frame 25 is no JSON"),
         (REGISTRATION, 25, b"[]", "frame 25 is no JSON object"),
         (ROOM, 5, b"12", "frame 5 has 2 bytes and items of 4"),

@@ -57,6 +57,8 @@ CASES: dict[str, tuple[Model, tuple[int, int]]] = {
     "3 + 4 + 4 + 4 layers and a draft, with layer ids": (replace(WITH_STAGES_AND_DRAFT, layer_ids=True), (1, 1)),
     "mamba over 1 + 1 layers": (replace(HYBRID, stages=(1, 1), mamba=Mamba(layers=(0, 1, 2, 8))), (1, 1)),
     "mla of 7 + 8 layers": (Model(layers=LAYERS, stages=(7, 8), mla=True, layer_ids=False), (1, 1)),
+    "mla, one rank to two by context": (Model(layers=(0, 1), mla=True, dcp=2), (1, 2)),
+    "mla, two ranks to two by context": (Model(layers=(0, 1), mla=True, dcp=2), (2, 2)),
     "compressed mla, 3 + 2 layers": (
         Model(layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False),
         (1, 1),

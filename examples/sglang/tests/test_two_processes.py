@@ -37,6 +37,9 @@ CASES = {
         replace(RINGS, layers=LAYERS, stages=(7, 8), draft_layers=1, draft_heads=False),
         (2, 1),
     ),
+    "mla, one rank to two by context": (Model(layers=(0, 1), mla=True, dcp=2), (1, 2)),
+    "mla, two ranks to four by context": (Model(layers=(0, 1), mla=True, dcp=4), (2, 4)),
+    "mla, four ranks to two by context": (Model(layers=(0,), mla=True, dcp=2), (4, 2)),
     "compressed mla, 3 + 2 layers": (
         Model(layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False),
         (1, 1),

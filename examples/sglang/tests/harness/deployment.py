@@ -46,7 +46,11 @@ class Request:
         if component == "dsa_tail":
             # In place of the rows that SGLang's numbers describe: the slots, one after the other.
             return self._slots(model, 0), self._slots(model, 1)
-        return self.source[start:], self.destination[start:]
+        return self.source[start:], self.pages(model)[start:]
+
+    def pages(self, model: Model) -> list[int]:
+        """Pages of each decode worker: it has tokens of as many pages of the sequence as tokens are dealt to ranks."""
+        return self.destination[: -(-len(self.source) // model.dcp)]
 
     def state(self, model: Model, side: int) -> list[list[int] | None]:
         """State indices of one side: 0 is prefill, 1 decode."""
@@ -106,7 +110,7 @@ class Deployment:
         for worker in self.decode:
             aux = request.aux[1] if request.aux else None
             state = request.state(self.model, 1) or None
-            worker.receive(request.room, request.destination, aux, state, request.prefix)
+            worker.receive(request.room, request.pages(self.model), aux, state, request.prefix)
         for worker in self.prefill:
             state = worker.until(request.room, ["WaitingForInput", "Failed"], 15)
             assert state == "WaitingForInput", f"{state}: {worker.reason(request.room)}"
@@ -126,13 +130,17 @@ class Deployment:
             assert state == "Success", f"{worker.place.role}: {state}: {worker.reason(request.room)}"
         for worker in [*self.prefill, *self.decode]:
             worker.call(request.room, "clear")
-        for expected in self.expected:
-            self.note(expected, request)
+        for worker, expected in zip(self.decode, self.expected, strict=True):
+            self.note(worker.place, expected, request)
 
-    def note(self, expected: Expectation, request: Request) -> None:
-        """What a request that succeeded must have moved."""
+    def note(self, place: Settings, expected: Expectation, request: Request) -> None:
+        """What a request that succeeded must have moved to the decode worker of a place."""
         for component in ("kv", "aux", *self.model.components()):
-            expected.move(Moved(component, *request.rows(self.model, component)), PREFILL_SALT)
+            moved = Moved(component, *request.rows(self.model, component))
+            if component == "kv" and place.dcp_size > 1:
+                expected.deal(moved, PREFILL_SALT, place.tp_rank % place.dcp_size, place.dcp_size)
+            else:
+                expected.move(moved, PREFILL_SALT)
 
     def run(self, request: Request) -> None:
         """A request from beginning to end."""
@@ -184,7 +192,13 @@ def deployment(
             for t in range(tp[0])
         ]
         decode = [
-            Remote(kinds[1], theirs, Settings("decode", port, t, tp[1], folder=folder), DECODE_SALT, ours)
+            Remote(
+                kinds[1],
+                theirs,
+                Settings("decode", port, t, tp[1], folder=folder, dcp_size=theirs.dcp),
+                DECODE_SALT,
+                ours,
+            )
             for t in range(tp[1])
         ]
         try:

@@ -39,7 +39,7 @@ def _ours(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, 
     from kvsglang.sender import Sender
 
     args = SimpleNamespace(**lists)
-    where = Place(place.tp_rank, place.tp_size, place.pp_rank, place.pp_size)
+    where = Place(place.tp_rank, place.tp_size, place.pp_rank, place.pp_size, place.dcp_size)
     address = f"{place.host}:{place.bootstrap_port}"
     if place.role == "prefill":
         server = BootstrapServer(place.host, place.bootstrap_port) if place.tp_rank == place.pp_rank == 0 else None

@@ -40,6 +40,20 @@ class Expectation:
             rows = view.rows(index)
             rows[moved.destination] = values(tensor, np.array(moved.source, dtype=np.uint64), source_salt)
 
+    def deal(self, moved: Moved, source_salt: int, rank: int, size: int) -> None:
+        """Puts into the destination pages the tokens of the source pages that are a rank's: every `size`-th of them."""
+        view = Pool(self.worker.pool.tensors, self.memory)
+        for index, tensor in enumerate(self.worker.pool.tensors):
+            if tensor.component != moved.component or not moved.source:
+                continue
+            token = -1, len(tensor.cells) // self.worker.lists["page_size"]
+            source = values(tensor, np.array(moved.source, dtype=np.uint64), source_salt).reshape(token)
+            rows = view.rows(index)
+            pages = rows[moved.destination]
+            mine = source[rank::size]
+            pages.reshape(token)[: len(mine)] = mine
+            rows[moved.destination] = pages
+
     def differences(self, memory: list[Bytes]) -> list[str]:
         """Every buffer that is not as it must be, with the first wrong byte; guard bytes included."""
         found = []

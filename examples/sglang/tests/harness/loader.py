@@ -103,6 +103,13 @@ class _NoDevice:
         """Selects nothing."""
 
 
+class _Device:
+    """Stands for torch's name of a device."""
+
+    def __init__(self, kind: str) -> None:
+        self.type = kind
+
+
 class _StageGroup:
     """Stands for the group of pipeline stages: what one stage broadcasts reaches the others as a file."""
 
@@ -153,7 +160,7 @@ def _neighbours(settings: Settings) -> dict[str, dict[str, Any]]:
         "torch": {
             "Tensor": kind,
             "dtype": kind,
-            "device": kind,
+            "device": _Device,
             "get_device_module": lambda _device: _NoDevice(),
         },
         "torch.distributed": {
@@ -167,6 +174,8 @@ def _neighbours(settings: Settings) -> dict[str, dict[str, Any]]:
         "triton.language": {"constexpr": int},
         "sglang.kernels": {},
         "sglang.kernels.ops": {},
+        "sglang.kernels.ops.kvcache": {},
+        "sglang.kernels.ops.kvcache.pd_dcp_gather": {"copy_mla_rows_into_pack": _unused},
         "sglang.kernels.ops.memory": {},
         "sglang.kernels.ops.memory.ptr_table": {"make_ptr_table": _unused},
         f"{ENGINE}.configs": {},
@@ -216,8 +225,8 @@ def _accessors(settings: Settings) -> dict[str, Callable[[], Any]]:
             attn_tp_rank=settings.tp_rank,
             attn_cp_size=1,
             attn_cp_rank=0,
-            attn_dcp_size=1,
-            attn_dcp_rank=0,
+            attn_dcp_size=settings.dcp_size,
+            attn_dcp_rank=settings.tp_rank % settings.dcp_size,
             attn_dp_size=1,
             attn_dp_rank=0,
             load_balance_method="follow_bootstrap_room",

@@ -62,6 +62,8 @@ class Model:
     """Whether the draft has heads under an MLA target; otherwise it has latents and an indexer as well."""
     rings: tuple[int, int] = ()  # type: ignore[assignment]
     """Slots of a request's ring of `dsa_tail`, on prefill and on decode workers; empty for no rings."""
+    dcp: int = 1
+    """Ranks that decode deals the tokens of a sequence to."""
     told_layers: bool = False
     """Whether workers of ours are told which layers have pages and windows, since the engine gives no ids."""
     rows: tuple[tuple[str, int], ...] = ()

@@ -18,5 +18,7 @@ class Settings:
     pp_rank: int = 0
     pp_size: int = 1
     host: str = "127.0.0.1"
+    dcp_size: int = 1
+    """Ranks that decode context parallelism deals tokens to."""
     folder: str = ""
     """Where the processes of one engine leave each other a file; needed with several stages."""

@@ -48,6 +48,7 @@ class _Host:
 
     worker: Worker
     engine: Engine
+    page_tokens: int
     requests: dict[int, Any] = field(default_factory=dict)
     original: list[Bytes] = field(init=False)
 
@@ -76,7 +77,9 @@ class _Host:
         self.requests[room].init(num_pages, aux)
 
     def send(self, room: int, chunk: Chunk) -> None:
-        self.requests[room].send(np.array(chunk.pages, dtype=np.int32), chunk.state)
+        self.requests[room].send(
+            np.array(chunk.pages, dtype=np.int32), chunk.state, len(chunk.pages) * self.page_tokens
+        )
 
     def receiver(self, room: int) -> None:
         self.requests[room] = self.engine.receiver(room)
@@ -141,7 +144,7 @@ def _main(pipe: Any, kind: str, model: Model, place: Settings, salt: int, option
     try:
         worker = build(model, place, salt)
         worker.lists.update(options.pop("lists", {}))
-        host = _Host(worker, open_engine(kind, place, worker.lists, model.mla, options))
+        host = _Host(worker, open_engine(kind, place, worker.lists, model.mla, options), model.page_tokens)
         pipe.send(("ok", None))
     except Exception as error:  # noqa: BLE001
         pipe.send(("error", (type(error).__name__, str(error), traceback.format_exc())))
