@@ -13,7 +13,7 @@ from harness.copy import lists_of, mapped
 from harness.model import Mamba, Model, build
 from harness.settings import Settings
 
-from kvsglang import errors
+from kvsglang import errors, peers
 from kvsglang.lists import Place
 from kvsglang.mapping import map_lists
 from kvsglang.requests import Move, pages, pages_of_slots, request, rows
@@ -135,6 +135,22 @@ def test_layers_that_are_told_have_to_fit_the_buffers() -> None:
 def test_what_cannot_be_dealt_to_ranks_is_refused(model: Model, error: type[Exception], says: str) -> None:
     with pytest.raises(error) as raised:
         kvffi.Spec.from_dict(map_lists(lists_of(model, build(model, PLACE, 1)), Place(1, 2, dcp_size=2)).spec)
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        (Place(0, 2, dcp_size=2), "context parallelism of this kind on prefill workers is 2 here"),
+        (Place(0, 2), "TP size of a hybrid with decode context parallelism is 2 here and 2 at the peer"),
+    ],
+)
+def test_prefill_workers_that_cannot_deal_tokens_are_refused(place: Place, says: str) -> None:
+    model = Model(layers=(0,), mla=True)
+    lists = replace(lists_of(model, build(model, PLACE, 1)), is_hybrid=True)
+    said = peers.registration(lists, Place(0, 2, dcp_size=2), "decode", "127.0.0.1", 1)
+    with pytest.raises(errors.PeerError) as raised:
+        peers.destination(said, lists, map_lists(lists, place), place)
     assert says in str(raised.value)
 
 

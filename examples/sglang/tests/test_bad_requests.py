@@ -184,6 +184,30 @@ def test_a_room_of_another_decode_engine_is_refused_there_and_the_first_goes_on(
         other.stop()
 
 
+def test_a_request_of_one_side_only_fails_in_time() -> None:
+    with deployment(MODEL, kinds=("ours", "ours"), prefill_options={"bootstrap_timeout": 0.2}) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        decode.receiver(1)
+        decode.receive(1, [10], 6, [[0]], None)
+        assert decode.until(1, ["Failed"], PROMPTLY) == "Failed"
+        assert "no sender came in 0." in decode.why(1)
+        assert decode.until_released(1, PROMPTLY)
+        prefill.sender(2, 1, 3)
+        assert prefill.until(2, ["Failed"], PROMPTLY) == "Failed"
+        assert "no decode worker said where its pages are in 0." in prefill.why(2)
+        engines.check()
+
+
+def test_a_request_whose_bytes_do_not_come_fails_in_time_on_both_sides() -> None:
+    with deployment(MODEL, kinds=("ours", "ours"), decode_options={"waiting_timeout": 0.2}) as engines:
+        engines.start(Request(1, [1], [10], slot=(0, 0)))
+        for worker in (engines.decode[0], engines.prefill[0]):
+            assert worker.until(1, ["Failed"], PROMPTLY) == "Failed"
+            assert "nothing came in 0." in worker.why(1)
+        assert released(engines, 1, PROMPTLY)
+        engines.check()
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
