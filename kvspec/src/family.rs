@@ -21,6 +21,7 @@
 //! assert!(matches!(k.overlap(&misplaced, &mut Budget::default()), Overlap::Overlapping { .. }));
 //! ```
 
+use crate::divisor::gcd;
 use crate::spec::Part;
 
 /// `run` bytes at `start + Σ iₖ·strideₖ`, `0 ≤ iₖ < countₖ`.
@@ -309,13 +310,6 @@ fn first_hit(a: i128, m: i128, l: i128, r: i128) -> Option<i128> {
 
 fn ceil_div(a: i128, b: i128) -> i128 {
     a.div_euclid(b) + i128::from(a.rem_euclid(b) != 0)
-}
-
-fn gcd(mut a: i128, mut b: i128) -> i128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]

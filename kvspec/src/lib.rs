@@ -49,6 +49,7 @@
 //! | [`ids`], [`topology`], [`sharding`], [`states`] | the words it uses: indices, ranks, owned units, tokens per state |
 //! | [`valid`], [`validate`] | is it sound, and what is wrong with it? |
 //! | [`family`] | do two strided families share a byte, over billions of blocks? |
+//! | [`divisor`] | what do two strides or periods have in common? |
 //! | [`kinds`] | what does the page of a GQA, MLA, Mamba2, NVFP4 … layer hold? |
 //! | [`arrange`] | where do pages go in a layout? |
 //! | [`tensors`] | what do an engine's tensors hold? |
@@ -62,6 +63,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrange;
+pub mod divisor;
 pub mod error;
 pub mod family;
 pub mod ids;

@@ -1,7 +1,8 @@
 //! Index caches of sparse attention.
 
-use super::{Describe, KindError, Page, PartShape, Section, States, Units};
-use crate::spec::{Kind, Usage};
+use super::replicated::ReplicatedRows;
+use super::{Describe, KindError, Page};
+use crate::spec::Kind;
 use crate::states::TokensPerState;
 
 /// The index cache of a sparse-attention layer: one part `index`, replicated over TP.
@@ -19,12 +20,7 @@ use crate::states::TokensPerState;
 /// # Ok::<(), kvspec::kinds::KindError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Indexer {
-    row_bytes: u64,
-    format: String,
-    tokens_per_state: TokensPerState,
-    page_align: u64,
-}
+pub struct Indexer(ReplicatedRows);
 
 impl Indexer {
     /// 128 fp8 elements and one f32 scale: 132 bytes.
@@ -36,34 +32,24 @@ impl Indexer {
     /// Rows of any number of bytes and format.
     #[must_use]
     pub fn new(row_bytes: u64, format: impl Into<String>) -> Self {
-        Self { row_bytes, format: format.into(), tokens_per_state: TokensPerState::ONE, page_align: 1 }
+        Self(ReplicatedRows::new(row_bytes, format))
     }
 
     /// Tokens that one row stands for; 1 by default.
     #[must_use]
     pub fn tokens_per_state(self, tokens_per_state: TokensPerState) -> Self {
-        Self { tokens_per_state, ..self }
+        Self(ReplicatedRows { tokens_per_state, ..self.0 })
     }
 
     /// Pads pages to a multiple of so many bytes; 1, the default, for none.
     #[must_use]
     pub fn page_align(self, page_align: u64) -> Self {
-        Self { page_align, ..self }
+        Self(ReplicatedRows { page_align, ..self.0 })
     }
 }
 
 impl Describe for Indexer {
     fn describe(&self) -> Result<Page, KindError> {
-        let section = Section {
-            states: States::PerToken(self.tokens_per_state),
-            align: self.page_align,
-            ..Section::of(PartShape {
-                name: "index".into(),
-                units: Units::Replicated(1),
-                content: self.row_bytes,
-                format: self.format.clone(),
-            })
-        };
-        Ok(Page { kind: Kind::Indexer, usage: Usage::Tokens, sections: vec![section] })
+        Ok(self.0.page(Kind::Indexer, "index"))
     }
 }

@@ -1,7 +1,8 @@
 //! Multi-head latent attention.
 
-use super::{Describe, KindError, Page, PartShape, Section, States, Units};
-use crate::spec::{Kind, Usage};
+use super::replicated::ReplicatedRows;
+use super::{Describe, KindError, Page};
+use crate::spec::Kind;
 use crate::states::TokensPerState;
 
 /// Multi-head latent attention: one part `latent`, replicated over TP.
@@ -30,12 +31,7 @@ use crate::states::TokensPerState;
 /// # Ok::<(), kvspec::kinds::KindError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mla {
-    row_bytes: u64,
-    format: String,
-    tokens_per_state: TokensPerState,
-    page_align: u64,
-}
+pub struct Mla(ReplicatedRows);
 
 impl Mla {
     /// Rows of 576 bf16 elements: 1152 bytes.
@@ -53,38 +49,28 @@ impl Mla {
     /// Rows of any number of bytes and format.
     #[must_use]
     pub fn opaque(row_bytes: u64, format: impl Into<String>) -> Self {
-        Self { row_bytes, format: format.into(), tokens_per_state: TokensPerState::ONE, page_align: 1 }
+        Self(ReplicatedRows::new(row_bytes, format))
     }
 
     /// Tokens that one row stands for; 1 by default.
     #[must_use]
     pub fn tokens_per_state(self, tokens_per_state: TokensPerState) -> Self {
-        Self { tokens_per_state, ..self }
+        Self(ReplicatedRows { tokens_per_state, ..self.0 })
     }
 
     /// Pads pages to a multiple of so many bytes; 1, the default, for none.
     #[must_use]
     pub fn page_align(self, page_align: u64) -> Self {
-        Self { page_align, ..self }
+        Self(ReplicatedRows { page_align, ..self.0 })
     }
 
-    pub(super) fn of_kind(&self, kind: Kind) -> Result<Page, KindError> {
-        let section = Section {
-            states: States::PerToken(self.tokens_per_state),
-            align: self.page_align,
-            ..Section::of(PartShape {
-                name: "latent".into(),
-                units: Units::Replicated(1),
-                content: self.row_bytes,
-                format: self.format.clone(),
-            })
-        };
-        Ok(Page { kind, usage: Usage::Tokens, sections: vec![section] })
+    pub(super) fn of_kind(&self, kind: Kind) -> Page {
+        self.0.page(kind, "latent")
     }
 }
 
 impl Describe for Mla {
     fn describe(&self) -> Result<Page, KindError> {
-        self.of_kind(Kind::Mla)
+        Ok(self.of_kind(Kind::Mla))
     }
 }

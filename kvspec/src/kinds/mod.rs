@@ -41,6 +41,7 @@ pub mod indexer;
 pub mod mla;
 pub mod opaque;
 pub mod quant;
+mod replicated;
 pub mod ring;
 pub mod ssm;
 pub mod window;

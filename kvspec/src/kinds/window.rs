@@ -60,6 +60,6 @@ impl Describe for ChunkedLocal {
 
 impl Describe for SlidingWindowMla {
     fn describe(&self) -> Result<Page, KindError> {
-        self.0.of_kind(Kind::SlidingWindowMla)
+        Ok(self.0.of_kind(Kind::SlidingWindowMla))
     }
 }

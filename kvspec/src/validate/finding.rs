@@ -1,40 +1,15 @@
-//! One thing that is wrong with a spec, and all of them.
+//! One thing that is wrong with a spec.
 
-use std::fmt;
-use std::ops::Deref;
-
-use crate::ids::{GroupId, LayerIndex, LayerName, PartName, PoolId, StorageIndex};
+use super::words::{CellOf, Dimension, PartField};
+use crate::ids::{GroupId, LayerIndex, LayerName, PartName, StorageIndex};
 use crate::spec::MemKind;
 use crate::states::TokensPerState;
 
-/// Everything that is wrong with a spec; never empty in an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Findings(pub(crate) Vec<Finding>);
-
-impl Deref for Findings {
-    type Target = [Finding];
-
-    fn deref(&self) -> &[Finding] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Findings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_slice() {
-            [one] => one.fmt(f),
-            all => {
-                write!(f, "{} findings", all.len())?;
-                all.iter().try_for_each(|finding| write!(f, "\n  - {finding}"))
-            }
-        }
-    }
-}
-
-/// One thing that is wrong with a spec.
+/// One thing that is wrong with a spec. Variants come in the order in which the rules are checked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Finding {
+    // The spec as a whole.
     /// The spec is of another version.
     #[error("version {given} is not known; this library reads version {known}")]
     Version {
@@ -44,6 +19,13 @@ pub enum Finding {
         known: u32,
     },
 
+    // Topology.
+    /// A shard has no ranks.
+    #[error("{dimension}.size is 0; it counts the ranks, so it is at least 1")]
+    NoRanks {
+        /// Kind of parallelism.
+        dimension: Dimension,
+    },
     /// A dimension has more ranks than any deployment.
     #[error("{dimension} has {size} ranks, and at most {limit} are planned for; check the size")]
     TooManyRanks {
@@ -53,22 +35,6 @@ pub enum Finding {
         size: u32,
         /// Bound.
         limit: u32,
-    },
-
-    /// All storages together are longer than can be counted.
-    #[error("the storages are {total} bytes together, more than {limit}; check their lengths")]
-    StoragesTooLong {
-        /// Bytes of all storages.
-        total: u128,
-        /// Bound.
-        limit: u64,
-    },
-
-    /// A shard has no ranks.
-    #[error("{dimension}.size is 0; it counts the ranks, so it is at least 1")]
-    NoRanks {
-        /// Kind of parallelism.
-        dimension: Dimension,
     },
     /// A rank is not among its ranks.
     #[error("{dimension}.rank {rank} is outside its size {size}; ranks count from 0")]
@@ -114,6 +80,7 @@ pub enum Finding {
         block_tokens: u64,
     },
 
+    // Storages.
     /// A storage of no bytes.
     #[error("storage {storage}: len is 0; leave out storages that hold nothing")]
     EmptyStorage {
@@ -129,6 +96,14 @@ pub enum Finding {
         base: u64,
         /// Its length in bytes.
         len: u64,
+    },
+    /// All storages together are longer than can be counted.
+    #[error("the storages are {total} bytes together, more than {limit}; check their lengths")]
+    StoragesTooLong {
+        /// Bytes of all storages.
+        total: u128,
+        /// Bound.
+        limit: u64,
     },
     /// Two storages share bytes.
     #[error(
@@ -152,6 +127,7 @@ pub enum Finding {
         second_len: u64,
     },
 
+    // Groups.
     /// No layer uses the group.
     #[error("group {group}: no layer uses it; leave it out")]
     EmptyGroup {
@@ -183,6 +159,7 @@ pub enum Finding {
         limit: u64,
     },
 
+    // Layers and parts: names, references, counts.
     /// Two layers have one name.
     #[error("layer {layer}: the name is listed twice, as layers[{first}] and layers[{second}]; layers meet by name")]
     LayerTwice {
@@ -239,6 +216,8 @@ pub enum Finding {
         /// Which number.
         field: PartField,
     },
+
+    // Units of a part.
     /// The number of units contradicts the topology.
     #[error(
         "layer {layer}: part {part}: units.count is {given}, but TP rank {tp_rank} of {tp_size} owns {owned} of \
@@ -307,6 +286,8 @@ pub enum Finding {
         /// Size of context parallelism.
         dcp_size: u32,
     },
+
+    // States and bounds of a part.
     /// The stored states of a block are not those of its tokens.
     #[error(
         "layer {layer}: part {part}: the token counts make {stored} states a block, but block_tokens {block_tokens} at \
@@ -360,6 +341,7 @@ pub enum Finding {
         len: u64,
     },
 
+    // Cells that share bytes.
     /// Two cells of one part share bytes.
     #[error(
         "layer {layer}: part {part}: two of its cells overlap, {distance} bytes apart with {content} bytes each; \
@@ -442,73 +424,5 @@ fn place(distance: i128) -> String {
         0 => "at".to_owned(),
         1.. => format!("{distance} bytes behind"),
         _ => format!("{} bytes before", distance.unsigned_abs()),
-    }
-}
-
-/// A part with everything that says which one it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellOf {
-    /// The layer.
-    pub layer: LayerName,
-    /// The part.
-    pub part: PartName,
-    /// The layer's group.
-    pub group: GroupId,
-    /// The group's pool.
-    pub pool: PoolId,
-}
-
-impl fmt::Display for CellOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { layer, part, group, pool } = self;
-        write!(f, "layer {layer} part {part} (group {group}, pool {pool})")
-    }
-}
-
-/// A kind of parallelism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dimension {
-    /// Tensor parallelism.
-    Tp,
-    /// Pipeline parallelism.
-    Pp,
-    /// Decode context parallelism.
-    Dcp,
-}
-
-impl fmt::Display for Dimension {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tp => "tp",
-            Self::Pp => "pp",
-            Self::Dcp => "dcp",
-        })
-    }
-}
-
-/// A number of a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartField {
-    /// `content`.
-    Content,
-    /// `units.count`.
-    Units,
-    /// `tokens[i].count`.
-    Tokens(usize),
-    /// `sharding.total`.
-    Total,
-    /// Numerator or denominator of `tokens_per_state`.
-    TokensPerState,
-}
-
-impl fmt::Display for PartField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Content => f.write_str("content"),
-            Self::Units => f.write_str("units.count"),
-            Self::Tokens(axis) => write!(f, "tokens[{axis}].count"),
-            Self::Total => f.write_str("sharding.total"),
-            Self::TokensPerState => f.write_str("tokens_per_state"),
-        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::finding::{Finding, PartField};
+use super::finding::Finding;
+use super::words::PartField;
 use crate::ids::{GroupId, LayerIndex};
 use crate::sharding::{Sharding, owned_units};
 use crate::spec::{CacheSpec, Group, Layer, Part, Storage, Usage};

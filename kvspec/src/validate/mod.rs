@@ -7,16 +7,22 @@
 //! | groups, layers, parts: names, counts, units, states, bounds | `layers` |
 //! | cells that share bytes | `overlaps` |
 //!
+//! What they find is a [`Finding`], in the [words](PartField) of the spec; [`Findings`] are all of one spec.
+//!
 //! Address arithmetic here is in 128 bits and checked; a part enters the overlap search only when all its cells
 //! lie in its storage, so the search deals with numbers below 2⁶⁴.
 
 mod finding;
+mod findings;
 mod layers;
 mod overlaps;
 mod storages;
 mod topology;
+mod words;
 
-pub use finding::{CellOf, Dimension, Finding, Findings, PartField};
+pub use finding::Finding;
+pub use findings::Findings;
+pub use words::{CellOf, Dimension, PartField};
 
 use crate::spec::{CacheSpec, SPEC_VERSION};
 

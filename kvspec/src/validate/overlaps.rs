@@ -10,8 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{CellOf, Finding};
+use super::finding::Finding;
 use super::layers::Placed;
+use super::words::CellOf;
+use crate::divisor::gcd;
 use crate::family::{Budget, Family, Overlap};
 use crate::ids::{GroupId, PoolId, StorageIndex};
 
@@ -235,11 +237,4 @@ fn clusters(intervals: Vec<(u64, u64)>, modulus: Option<u64>) -> Vec<Vec<usize>>
         }
     }
     clusters
-}
-
-fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

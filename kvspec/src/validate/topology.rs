@@ -1,6 +1,7 @@
 //! Ranks within sizes, and context parallelism that fits tensor parallelism.
 
-use super::finding::{Dimension, Finding};
+use super::finding::Finding;
+use super::words::Dimension;
 use crate::ids::GroupId;
 use crate::spec::{CacheSpec, Usage};
 
