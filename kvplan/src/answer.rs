@@ -5,16 +5,16 @@
 //! and a neighbour that touches on both sides is merged as it is emitted. Nothing is allocated per descriptor once
 //! the buffers of [`Descriptors`] have grown.
 
-use kvspec::{BlockId, GroupId, ValidSpec};
+use kvspec::{BlockId, GroupId};
 
 use crate::descriptor::{Descriptor, Descriptors, ZeroRange};
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneKey};
 use crate::lists::{Lists, check_lists};
 use crate::pair::PairPlan;
 use crate::refusal::{RequestError, Side};
-use crate::request::{Op, Request};
-use crate::schedule::Timeline;
+use crate::request::Request;
 use crate::template::{Band, Run};
+use crate::timeline::Timeline;
 
 /// A local block that meets a remote block in a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,9 +71,9 @@ impl PairPlan {
             return Err(RequestError::Direction { request: request.op, plan: self.options.op });
         }
         let seen = &mut out.scratch.seen;
-        let reads = request.op == Op::Read;
-        let local = check_lists(&self.local, Side::Local, &request.local, reads, seen)?;
-        let remote = check_lists(&self.remote, Side::Remote, &request.remote, !reads, seen)?;
+        let (local_is_destination, remote_is_destination) = request.op.local_first(true, false);
+        let local = check_lists(&self.local, Side::Local, &request.local, local_is_destination, seen)?;
+        let remote = check_lists(&self.remote, Side::Remote, &request.remote, remote_is_destination, seen)?;
         let mut met: Option<(GroupId, GroupId)> = None;
         for lane in &self.lanes {
             let groups = (lane.key.local_group, lane.key.remote_group);
@@ -97,17 +97,14 @@ impl PairPlan {
     ) -> Result<(), RequestError> {
         scratch.entries.clear();
         scratch.uncovered.clear();
-        let (local, remote) = (local.of(lane.key.local_group), remote.of(lane.key.remote_group));
-        let reads = self.options.op == Op::Read;
-        let (destination, source) = if reads { (local, remote) } else { (remote, local) };
+        let op = self.options.op;
+        let LaneKey { local_group, remote_group, .. } = lane.key;
+        let (destination, source) = op.destination_first(local.of(local_group), remote.of(remote_group));
         let Some(destination) = destination else { return Ok(()) };
-        let source_group = if reads { lane.key.remote_group } else { lane.key.local_group };
-        let timeline = |spec: &ValidSpec, group: GroupId| Timeline::new(spec, &spec.groups[group.index()]);
-        let (destination_time, source_time) = if reads {
-            (timeline(&self.local, lane.key.local_group), timeline(&self.remote, source_group))
-        } else {
-            (timeline(&self.remote, lane.key.remote_group), timeline(&self.local, source_group))
-        };
+        let (_, source_group) = op.destination_first(local_group, remote_group);
+        let (local_time, remote_time) =
+            (Timeline::of(&self.local, local_group), Timeline::of(&self.remote, remote_group));
+        let (destination_time, source_time) = op.destination_first(local_time, remote_time);
         let (first, blocks) = source.map_or((0, &[][..]), |list| (list.first, &list.blocks[..]));
         let hull = source_time.hull(first, blocks.len() as u64);
         let not_covered = |index, block| RequestError::NotCovered {
@@ -146,8 +143,7 @@ impl PairPlan {
                         });
                     }
                     Some(&BlockId(source_block)) => {
-                        let (local_block, remote_block) =
-                            if reads { (block.0, source_block) } else { (source_block, block.0) };
+                        let (local_block, remote_block) = op.local_first(block.0, source_block);
                         entries.push(Entry { local_block, cut: meeting.cut, remote_block });
                     }
                     None if destination_time.meets(index, hull) => {
@@ -222,16 +218,10 @@ impl PairPlan {
                 let place = placed.place;
                 let len = placed.copy.run;
                 placed.copy.for_each_run(&mut |local, remote| {
-                    zero.push(match self.options.op {
-                        Op::Read => {
-                            ZeroRange { storage: place.local_storage, offset: local + block * place.local_stride, len }
-                        }
-                        Op::Write => ZeroRange {
-                            storage: place.remote_storage,
-                            offset: remote + block * place.remote_stride,
-                            len,
-                        },
-                    });
+                    let here = (place.local_storage, place.local_stride, local);
+                    let there = (place.remote_storage, place.remote_stride, remote);
+                    let ((storage, stride, offset), _) = self.options.op.destination_first(here, there);
+                    zero.push(ZeroRange { storage, offset: offset + block * stride, len });
                 });
             }
         }

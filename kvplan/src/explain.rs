@@ -12,8 +12,8 @@ use crate::pair::PairPlan;
 use crate::refusal::{Refusal, Side};
 use crate::request::Op;
 use crate::rows::{Page, Row};
-use crate::schedule::Timeline;
 use crate::template::{Band, Run, SideRows};
+use crate::timeline::Timeline;
 
 /// What a plan does, as data; its `Display` is the text for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -236,15 +236,10 @@ impl PairPlan {
             Why::OtherStorage { side: Side::Remote }
         } else if last_band == band && local == remote && local > 0 {
             let gap = u64::try_from(local).unwrap_or(u64::MAX);
-            let (side, spec, row, from) = match self.options.op {
-                Op::Read => (&lane.local, &self.local, band.row, last.local + last.len),
-                Op::Write => (&lane.remote, &self.remote, last.remote_row, last.remote + last.len),
-            };
-            let group = match self.options.op {
-                Op::Read => lane.key.local_group,
-                Op::Write => lane.key.remote_group,
-            };
-            lookup.gap_reason(side, spec, row, group, from, gap)
+            let here = (&lane.local, &self.local, band.row, lane.key.local_group, last.local);
+            let there = (&lane.remote, &self.remote, last.remote_row, lane.key.remote_group, last.remote);
+            let ((side, spec, row, group, start), _) = self.options.op.destination_first(here, there);
+            lookup.gap_reason(side, spec, row, group, start + last.len, gap)
         } else if last.by_token && run.by_token && last.origin == run.origin {
             Why::TokenSlices { run: run.len }
         } else if cut.cut.tokens < local_tokens || cut.cut.tokens < remote_tokens {
@@ -257,8 +252,7 @@ impl PairPlan {
     }
 
     fn block_tokens(&self, lane: &Lane) -> (u64, u64) {
-        let of =
-            |spec: &ValidSpec, group: kvspec::GroupId| Timeline::new(spec, &spec.groups[group.index()]).block_tokens;
+        let of = |spec: &ValidSpec, group| Timeline::of(spec, group).block_tokens;
         (of(&self.local, lane.key.local_group), of(&self.remote, lane.key.remote_group))
     }
 

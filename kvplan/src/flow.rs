@@ -13,8 +13,8 @@ use crate::lane::{Lane, LaneKey};
 use crate::pair::{PairOptions, PairPlan, match_parts};
 use crate::refusal::PairError;
 use crate::request::Op;
-use crate::schedule::Timeline;
 use crate::serve::Positions;
+use crate::timeline::Timeline;
 
 /// What one source rank moves to one destination rank between two of their groups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -162,7 +162,7 @@ fn flows_of(plan: &PairPlan) -> Vec<Flow> {
             total,
         });
         let (group, source_group) = (lane.key.local_group, lane.key.remote_group);
-        let time = Timeline::new(to, &to.groups[group.index()]);
+        let time = Timeline::of(to, group);
         let usage = to.groups[group.index()].usage;
         let (bytes_per_block, descriptors_per_block) = lane.per_destination_block();
         let per_token = bytes_per_block / bytes(time.block_tokens) / bytes(time.positions().every);
@@ -173,7 +173,7 @@ fn flows_of(plan: &PairPlan) -> Vec<Flow> {
             destination_group: group,
             num_layers: layers.len(),
             units: units.collect(),
-            positions: Timeline::new(from, &from.groups[source_group.index()]).positions(),
+            positions: Timeline::of(from, source_group).positions(),
             usage,
             bytes_per_block,
             descriptors_per_block,

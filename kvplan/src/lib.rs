@@ -43,7 +43,7 @@
 //! | from whom does a rank read what? | [`serve`] |
 //! | do all ranks together make up the model? | [`deployment`] |
 //! | who moves what to whom, and how evenly? | [`flow`] |
-//! | how do blocks of different sizes, or of context-parallel ranks, meet? | `schedule` |
+//! | how do blocks of different sizes, or of context-parallel ranks, meet? | `timeline`, `schedule` |
 //! | how do token axes cut into kernel blocks meet? | `refine` |
 //! | what is a plan made of? | [`copy`], `lane`, `template` |
 //! | what is a row, and when may a gap in it travel as padding? | `rows`, `gap` |
@@ -77,6 +77,7 @@ mod rows;
 mod schedule;
 pub mod serve;
 mod template;
+mod timeline;
 pub mod verify;
 
 pub use deployment::{Deployment, DeploymentError, DeploymentFinding, Rank, Union, check_union};
@@ -91,4 +92,4 @@ pub use refusal::{PairError, Refusal, RequestError, Side};
 pub use request::{BlockList, JsonError, Op, Request};
 pub use rows::PartRef;
 pub use serve::{Positions, Share, readers, sources, targets};
-pub use verify::VerifyError;
+pub use verify::{NotFree, VerifyError};

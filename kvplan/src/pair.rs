@@ -15,9 +15,10 @@ use crate::lane::{Bounds, Lane, LaneKey, LaneSide, MAX_RUNS, PartPair};
 use crate::refusal::{PairError, Refusal, Side};
 use crate::request::Op;
 use crate::rows::{PartRef, Rows};
-use crate::schedule::{Schedule, Timeline};
+use crate::schedule::Schedule;
 use crate::serve::served_units;
 use crate::template::SideRows;
+use crate::timeline::Timeline;
 
 /// What a caller asks of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,10 +67,10 @@ impl PairPlan {
             by_lane.entry(key).or_default().push(pair);
         }
         let mut schedules: HashMap<(GroupId, GroupId), Option<Arc<Schedule>>> = HashMap::new();
-        let reads = options.op == Op::Read;
+        let (local_is_destination, remote_is_destination) = options.op.local_first(true, false);
         let bridging = options.max_gap > 0;
-        let mut local_sides = Sides::new(local, bridging && reads);
-        let mut remote_sides = Sides::new(remote, bridging && !reads);
+        let mut local_sides = Sides::new(local, bridging && local_is_destination);
+        let mut remote_sides = Sides::new(remote, bridging && remote_is_destination);
         let bounds = Bounds { max_gap: options.max_gap, min_run: options.min_run };
         let mut runs_left = MAX_RUNS;
         let mut meetings_left = MAX_MEETINGS;
@@ -80,10 +81,8 @@ impl PairPlan {
                 if meetings_left == 0 {
                     return None;
                 }
-                let l = Timeline::new(local, &local.groups[key.local_group.index()]);
-                let r = Timeline::new(remote, &remote.groups[key.remote_group.index()]);
-                let schedule = if reads { Schedule::new(l, r, true) } else { Schedule::new(r, l, false) };
-                let schedule = schedule.ok()?;
+                let (l, r) = (Timeline::of(local, key.local_group), Timeline::of(remote, key.remote_group));
+                let schedule = Schedule::new(l, r, options.op).ok()?;
                 let left = meetings_left.checked_sub(schedule.meetings().count());
                 meetings_left = left.unwrap_or(0);
                 left.map(|_| Arc::new(schedule))
@@ -249,10 +248,8 @@ pub(crate) fn match_parts<'a>(
             if refusals.len() > before {
                 continue;
             }
-            let units = match op {
-                Op::Read => served_units(remote, peer_part, local, part, usage),
-                Op::Write => served_units(local, part, remote, peer_part, usage),
-            };
+            let (destination, source) = op.destination_first((local, part), (remote, peer_part));
+            let units = served_units(source, destination, usage);
             if units.is_empty() {
                 continue;
             }

@@ -14,6 +14,33 @@ pub enum Op {
     Write,
 }
 
+impl Op {
+    /// What belongs to the destination, then what belongs to the source.
+    ///
+    /// ```
+    /// assert_eq!(kvplan::Op::Write.destination_first("here", "there"), ("there", "here"));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn destination_first<T>(self, local: T, remote: T) -> (T, T) {
+        match self {
+            Self::Read => (local, remote),
+            Self::Write => (remote, local),
+        }
+    }
+
+    /// What belongs to this worker, then what belongs to the peer: the way back from
+    /// [`destination_first`](Op::destination_first).
+    #[inline]
+    #[must_use]
+    pub fn local_first<T>(self, destination: T, source: T) -> (T, T) {
+        match self {
+            Self::Read => (destination, source),
+            Self::Write => (source, destination),
+        }
+    }
+}
+
 /// Blocks of one group on one side, in the order of the sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

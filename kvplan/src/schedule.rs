@@ -1,16 +1,17 @@
 //! How the blocks of two workers meet in the sequence.
 //!
 //! Both sides hold a sequence in blocks, but the block sizes may differ, and under context parallelism a rank holds
-//! only every n-th run of tokens. The ways in which two blocks can overlap repeat with a period, so one period is
+//! only every n-th run of tokens ([`Timeline`]). The ways in which two blocks can overlap repeat with a period, so one period is
 //! worked out once: the distinct overlaps are [`Cut`]s, and for each destination block of the period the schedule
 //! lists which source block it meets in which cut. Equal block sizes give one cut and a period of one block.
 //! Nothing here depends on the number of blocks.
 
 use std::collections::BTreeMap;
 
-use kvspec::{Group, Usage, ValidSpec};
+use kvspec::divisor::gcd;
 
-use crate::serve::Positions;
+use crate::request::Op;
+use crate::timeline::Timeline;
 
 /// Tokens of a local block that face as many tokens of a remote block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,102 +22,6 @@ pub(crate) struct Cut {
     pub(crate) remote: u64,
     /// Number of tokens.
     pub(crate) tokens: u64,
-}
-
-/// Which positions of a sequence the blocks of one group of one worker hold.
-///
-/// A group of state slots is a sequence of slots, one "token" long each, and never split over ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timeline {
-    pub(crate) block_tokens: u64,
-    /// Tokens of a run that lies on one rank.
-    interleave: u64,
-    pub(crate) rank: u64,
-    size: u64,
-}
-
-impl Timeline {
-    pub(crate) fn new(spec: &ValidSpec, group: &Group) -> Self {
-        let dcp = spec.topology.dcp;
-        match group.usage {
-            Usage::Tokens => Self {
-                block_tokens: group.block_tokens,
-                interleave: spec.interleave_of(group),
-                rank: u64::from(dcp.rank),
-                size: u64::from(dcp.size),
-            },
-            Usage::State => Self { block_tokens: 1, interleave: 1, rank: 0, size: 1 },
-        }
-    }
-
-    /// The same group at another rank of the tensor-parallel stage.
-    pub(crate) fn of_rank(self, tp_rank: u32) -> Self {
-        Self { rank: u64::from(tp_rank) % self.size, ..self }
-    }
-
-    /// Which positions of a sequence the rank holds.
-    pub(crate) fn positions(&self) -> Positions {
-        Positions { run: self.interleave, first: self.rank, every: self.size }
-    }
-
-    /// Tokens of the sequence that one block's worth of every rank covers.
-    fn period(&self) -> u128 {
-        u128::from(self.block_tokens) * u128::from(self.size)
-    }
-
-    fn runs_in_block(&self) -> u64 {
-        self.block_tokens / self.interleave
-    }
-
-    /// First position in the sequence of the rank's run with this number.
-    fn run_start(&self, run: u128) -> u128 {
-        (run * u128::from(self.size) + u128::from(self.rank)) * u128::from(self.interleave)
-    }
-
-    /// Position in the sequence of one of the rank's own tokens, and how many tokens follow in its run.
-    pub(crate) fn position(&self, rank_token: u128) -> (u128, u64) {
-        let interleave = u128::from(self.interleave);
-        let within = rank_token % interleave;
-        let left = self.interleave - u64::try_from(within).unwrap_or(0);
-        (self.run_start(rank_token / interleave) + within, left)
-    }
-
-    /// The rank that holds a position, which of its own tokens it is, and how many tokens follow in its run.
-    pub(crate) fn holder(&self, position: u128) -> (u64, u128, u64) {
-        let (interleave, size) = (u128::from(self.interleave), u128::from(self.size));
-        let (run, within) = (position / interleave, position % interleave);
-        let rank = u64::try_from(run % size).unwrap_or(0);
-        (rank, run / size * interleave + within, self.interleave - u64::try_from(within).unwrap_or(0))
-    }
-
-    /// Positions of which a list of `len` blocks from list index `first` says that this rank or a sibling of its
-    /// context-parallel group may hold them.
-    pub(crate) fn hull(&self, first: u64, len: u64) -> (u128, u128) {
-        let (size, interleave) = (u128::from(self.size), u128::from(self.interleave));
-        if len == 0 {
-            return (0, u128::from(self.rank) * interleave);
-        }
-        let run = |block: u128| self.run_start(block * u128::from(self.runs_in_block()));
-        let siblings = (size - 1) * interleave;
-        let first = u128::from(first);
-        let end = run(first + u128::from(len)) - size * interleave + interleave;
-        // The sequence begins at 0: before it there is nothing that a sibling could hold.
-        let start = if run(first) > siblings { run(first) - siblings } else { 0 };
-        (start, end + siblings)
-    }
-
-    /// Whether block number `block` of this rank's list holds a position of `hull`.
-    pub(crate) fn meets(&self, block: u64, hull: (u128, u128)) -> bool {
-        let runs = u128::from(self.runs_in_block());
-        let first = u128::from(block) * runs;
-        // Runs of a block ascend: the first that ends after the hull's start decides.
-        let (mut low, mut high) = (first, first + runs);
-        while low < high {
-            let mid = (low + high) / 2;
-            if self.run_start(mid) + u128::from(self.interleave) <= hull.0 { low = mid + 1 } else { high = mid }
-        }
-        low < first + runs && self.run_start(low) < hull.1
-    }
 }
 
 /// A meeting of a destination block of the period with a source block, relative to the period's first.
@@ -146,12 +51,9 @@ pub(crate) struct TooIrregular;
 const MAX_RUNS: u128 = 1 << 20;
 
 impl Schedule {
-    /// The meetings of a source's blocks with a destination's; `local_is_destination` says which is which in a cut.
-    pub(crate) fn new(
-        destination: Timeline,
-        source: Timeline,
-        local_is_destination: bool,
-    ) -> Result<Self, TooIrregular> {
+    /// The meetings of a source's blocks with a destination's.
+    pub(crate) fn new(local: Timeline, remote: Timeline, op: Op) -> Result<Self, TooIrregular> {
+        let (destination, source) = op.destination_first(local, remote);
         let (dp, sp) = (destination.period(), source.period());
         let period = lcm(dp, sp).ok_or(TooIrregular)?;
         let runs = |t: &Timeline| period / t.period() * u128::from(t.runs_in_block());
@@ -176,7 +78,7 @@ impl Schedule {
                 };
                 let (d_block, d_token) = place(&destination, d, d_start)?;
                 let (s_block, s_token) = place(&source, s, s_start)?;
-                let (local, remote) = if local_is_destination { (d_token, s_token) } else { (s_token, d_token) };
+                let (local, remote) = op.local_first(d_token, s_token);
                 let tokens = small(end - start)?;
                 match found.last_mut() {
                     // Runs that follow each other on both ranks are one cut.
@@ -253,16 +155,8 @@ impl Schedule {
     }
 }
 
-fn gcd(a: i128, b: i128) -> i128 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 fn lcm(a: u128, b: u128) -> Option<u128> {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    (a / x).checked_mul(b)
+    (a / gcd(a, b)).checked_mul(b)
 }
 
 #[cfg(test)]
@@ -275,7 +169,7 @@ mod tests {
 
     #[test]
     fn equal_blocks_meet_in_one_cut() {
-        let schedule = Schedule::new(whole(64), whole(64), true).unwrap();
+        let schedule = Schedule::new(whole(64), whole(64), Op::Read).unwrap();
         assert_eq!(schedule.cuts, [Cut { local: 0, remote: 0, tokens: 64 }]);
         let meetings = [Meeting { source_block: 0, cut: 0 }];
         let walked: Vec<_> = schedule.walk(7).take(2).collect();
@@ -284,7 +178,7 @@ mod tests {
 
     #[test]
     fn blocks_of_48_and_32_are_cut_at_their_common_refinement() {
-        let schedule = Schedule::new(whole(48), whole(32), true).unwrap();
+        let schedule = Schedule::new(whole(48), whole(32), Op::Read).unwrap();
         let cut = |local, remote, tokens| Cut { local, remote, tokens };
         assert_eq!(schedule.cuts, [cut(0, 0, 32), cut(0, 16, 16), cut(16, 0, 32), cut(32, 0, 16)]);
         let (first, meetings) = schedule.walk(3).next().flatten().unwrap();
@@ -295,7 +189,7 @@ mod tests {
     #[test]
     fn context_parallel_ranks_that_agree_meet_whole() {
         let t = Timeline { block_tokens: 64, interleave: 16, rank: 1, size: 4 };
-        let schedule = Schedule::new(t, t, true).unwrap();
+        let schedule = Schedule::new(t, t, Op::Read).unwrap();
         assert_eq!(schedule.cuts, [Cut { local: 0, remote: 0, tokens: 64 }]);
     }
 
@@ -306,7 +200,7 @@ mod tests {
                 for (a_rank, b_rank) in (0..a_size).flat_map(|a| (0..b_size).map(move |b| (a, b))) {
                     let a = Timeline { block_tokens: 12, interleave: a_run, rank: a_rank, size: a_size };
                     let b = Timeline { block_tokens: 12, interleave: b_run, rank: b_rank, size: b_size };
-                    let cuts = Schedule::new(a, b, true).unwrap().cuts;
+                    let cuts = Schedule::new(a, b, Op::Read).unwrap().cuts;
                     assert_eq!(Schedule::meet(a, b), !cuts.is_empty(), "{a:?} {b:?}");
                 }
             }
@@ -314,17 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_implies_what_its_siblings_may_hold() {
-        let t = Timeline { block_tokens: 64, interleave: 64, rank: 2, size: 4 };
-        assert_eq!(t.hull(0, 0), (0, 128));
-        // Run 2 of the sequence: siblings may hold runs -1..=5.
-        assert_eq!(t.hull(0, 1), (0, 6 * 64));
-        assert_eq!(whole(64).hull(3, 2), (192, 320));
-        assert!(whole(64).meets(3, (192, 320)) && !whole(64).meets(5, (192, 320)));
-    }
-
-    #[test]
     fn block_sizes_without_common_structure_are_refused_quickly() {
-        assert_eq!(Schedule::new(whole(u64::MAX), whole(u64::MAX - 1), true), Err(TooIrregular));
+        assert_eq!(Schedule::new(whole(u64::MAX), whole(u64::MAX - 1), Op::Read), Err(TooIrregular));
     }
 }

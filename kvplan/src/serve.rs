@@ -12,11 +12,12 @@
 
 use std::ops::Range;
 
-use kvspec::{Group, Layer, Part, PartName, Shard, Sharding, Usage, ValidSpec, owned_units, ranks_of_unit};
+use kvspec::{Layer, Part, PartName, Shard, Sharding, Usage, ValidSpec, owned_units, ranks_of_unit};
 
 use serde::Serialize;
 
-use crate::schedule::{Schedule, Timeline};
+use crate::schedule::Schedule;
+use crate::timeline::Timeline;
 
 /// What one rank of a peer's stage and this rank exchange of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,10 +137,8 @@ impl<'a> Held<'a> {
 
 /// Global units of a part that `source` delivers to `destination`; empty when other ranks do.
 pub(crate) fn served_units(
-    source: &ValidSpec,
-    source_part: &Part,
-    destination: &ValidSpec,
-    destination_part: &Part,
+    (source, source_part): (&ValidSpec, &Part),
+    (destination, destination_part): (&ValidSpec, &Part),
     usage: Usage,
 ) -> Range<u64> {
     Held::of(source, source_part, usage).serves(&Held::of(destination, destination_part, usage))
@@ -196,13 +195,11 @@ fn shares(
     let find = |spec: &'_ ValidSpec| spec.layers.iter().position(|l| l.name.as_str() == layer && l.transfer);
     let (Some(l), Some(r)) = (find(local), find(remote)) else { return Vec::new() };
     let (layer, peer): (&Layer, &Layer) = (&local.layers[l], &remote.layers[r]);
-    let (group, peer_group): (&Group, &Group) = (local.group_of(layer), remote.group_of(peer));
-    if group.usage != peer_group.usage {
+    let usage = local.group_of(layer).usage;
+    if usage != remote.group_of(peer).usage {
         return Vec::new();
     }
-    let usage = group.usage;
-    let time = Timeline::new(local, group);
-    let peer_time = Timeline::new(remote, peer_group);
+    let (time, peer_time) = (Timeline::of(local, layer.group), Timeline::of(remote, peer.group));
 
     let mut found = Vec::new();
     for (part, peer_part) in layer.parts.iter().filter_map(|part| {

@@ -1,10 +1,11 @@
 //! Answers made by hand, wrong in one way each.
 
-use kvspec::{CacheSpec, ValidSpec};
+use kvspec::{BlockId, CacheSpec, GroupId, StorageIndex, ValidSpec};
 use serde_json::json;
 
 use super::*;
 use crate::pair::PairOptions;
+use crate::request::{BlockList, Op};
 
 const PAGE: u64 = 32;
 
@@ -116,8 +117,9 @@ fn bytes_that_are_not_needed_are_rejected_where_somebody_owns_them_or_no_gap_may
     let written = |why| Err(VerifyError::Overwritten { storage: STORAGE, offset: TO + 32, len: 32, why });
     // `layers.1` does not travel and keeps its page between the two that do.
     let owned = plan(4, false, u64::MAX).verify(&request(), &whole);
-    assert_eq!(owned, written("a part of the same group, another block, pool or stride lies there"));
-    assert_eq!(plan(4, false, 0).verify(&request(), &whole), written("no gap may be bridged"));
+    let middle = NotFree::Owned { layer: "layers.1".into(), part: "latent".into(), block: BlockId(5) };
+    assert_eq!(owned, written(middle));
+    assert_eq!(plan(4, false, 0).verify(&request(), &whole), written(NotFree::NoGapAllowed));
 }
 
 #[test]
