@@ -169,13 +169,6 @@ impl Vector {
         self.remotes.len() == 1 && self.locals.is_none() && self.specs().all(alone)
     }
 
-    /// Whether the case is among those of the first slice.
-    #[must_use]
-    pub fn is_first_slice(&self) -> bool {
-        let names = ["mla_bf16", "mla_fp8", "mla_cross", "mla_prefix", "dsa_", "glm99_", "dsv2lite27_", "gqa8_p1_d1"];
-        self.is_one_to_one() && names.iter().any(|name| self.name.starts_with(name))
-    }
-
     /// The transfer with every safe gap bridged; empty lists where the case has none.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
