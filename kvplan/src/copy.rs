@@ -15,13 +15,13 @@ use crate::rows::PartRef;
 
 /// One loop of a [`Copy`](struct@Copy): `count` steps, each so many bytes apart on either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Loop {
+pub(crate) struct Loop {
     /// Steps; above 1 in normal form.
-    pub count: u64,
+    pub(crate) count: u64,
     /// Bytes between steps at the local side.
-    pub local_stride: u64,
+    pub(crate) local_stride: u64,
     /// Bytes between steps at the remote side.
-    pub remote_stride: u64,
+    pub(crate) remote_stride: u64,
 }
 
 /// Byte pairs of a strided copy: for every index of `loops`, `run` bytes at `local + Σ i·local_stride` correspond
@@ -29,21 +29,20 @@ pub struct Loop {
 ///
 /// Offsets are bytes from the base of a storage, for block 0; a block adds its number times its stride.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copy {
+pub(crate) struct Copy {
     /// Local offset of the first run.
-    pub local: u64,
+    pub(crate) local: u64,
     /// Remote offset of the first run.
-    pub remote: u64,
+    pub(crate) remote: u64,
     /// Contiguous bytes.
-    pub run: u64,
+    pub(crate) run: u64,
     /// Loop nest, largest local stride first.
-    pub loops: Vec<Loop>,
+    pub(crate) loops: Vec<Loop>,
 }
 
 impl Copy {
     /// A copy in normal form.
-    #[must_use]
-    pub fn new(local: u64, remote: u64, run: u64, loops: impl IntoIterator<Item = Loop>) -> Self {
+    pub(crate) fn new(local: u64, remote: u64, run: u64, loops: impl IntoIterator<Item = Loop>) -> Self {
         let mut loops: Vec<Loop> = loops.into_iter().filter(|l| l.count > 1).collect();
         loops.sort_unstable_by_key(|l| Reverse((l.local_stride, l.remote_stride)));
         let mut copy = Self { local, remote, run, loops };
@@ -71,13 +70,12 @@ impl Copy {
     }
 
     /// Number of runs.
-    #[must_use]
-    pub fn num_runs(&self) -> u64 {
+    pub(crate) fn num_runs(&self) -> u64 {
         self.loops.iter().fold(1, |runs, l| runs.saturating_mul(l.count))
     }
 
     /// Calls `visit(local, remote)` for every run.
-    pub fn for_each_run(&self, visit: &mut impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_run(&self, visit: &mut impl FnMut(u64, u64)) {
         fn walk(loops: &[Loop], local: u64, remote: u64, visit: &mut impl FnMut(u64, u64)) {
             match loops.split_first() {
                 None => visit(local, remote),
@@ -98,31 +96,31 @@ fn is_product(product: u64, a: u64, b: u64) -> bool {
 
 /// Where a copy lies and how its block offsets grow; copies that differ here never become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub(crate) struct Place {
     /// Storage here.
-    pub local_storage: StorageIndex,
+    pub(crate) local_storage: StorageIndex,
     /// Bytes from block to block here.
-    pub local_stride: u64,
+    pub(crate) local_stride: u64,
     /// Storage at the peer.
-    pub remote_storage: StorageIndex,
+    pub(crate) remote_storage: StorageIndex,
     /// Bytes from block to block at the peer.
-    pub remote_stride: u64,
+    pub(crate) remote_stride: u64,
 }
 
 /// A copy of block 0, with its place and the local part it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub(crate) struct Placed {
     /// Storages and block strides.
-    pub place: Place,
+    pub(crate) place: Place,
     /// Byte pairs.
-    pub copy: Copy,
+    pub(crate) copy: Copy,
     /// The local part that its first byte belongs to.
-    pub origin: PartRef,
+    pub(crate) origin: PartRef,
 }
 
 /// Joins copies of the same place and loops whose runs touch on both sides, and collapses what came of it, until
 /// neither rewrite applies.
-pub fn merge(copies: &mut Vec<Placed>) {
+pub(crate) fn merge(copies: &mut Vec<Placed>) {
     // The remote offset minus the local one: runs touch on both sides only at equal distance.
     let distance = |c: &Copy| c.remote.wrapping_sub(c.local);
     loop {

@@ -45,12 +45,29 @@
 //! | who moves what to whom, and how evenly? | [`flow`] |
 //! | how do blocks of different sizes, or of context-parallel ranks, meet? | `timeline`, `schedule` |
 //! | how do token axes cut into kernel blocks meet? | `refine` |
-//! | what is a plan made of? | [`copy`], `lane`, `template` |
+//! | what is a plan made of? | `copy`, `lane`, `template` |
 //! | what is a row, and when may a gap in it travel as padding? | `rows`, `gap` |
 //! | what does a request become? | [`request`], `lists`, `answer`, [`descriptor`] |
 //! | why is a block more than one descriptor? | [`explain`] |
 //! | is an answer right? | [`verify`] |
 //! | what does a row look like? | [`picture`] |
+//!
+//! # Reading order
+//!
+//! The words and the idea first: [`planning`]. Then along the way that a plan takes, each file short and its module
+//! documentation first:
+//!
+//! 1. `rows`: which pages of a block lie together, and what a place in a spec is called;
+//! 2. `copy`: the strided-copy algebra and its normal form;
+//! 3. `timeline`, `schedule`: which tokens of my block lie in which block of yours;
+//! 4. `refine`: the same within a block, where token axes are cut into factors;
+//! 5. `pair`: parts meet by name, and the four above become a plan, with `serve` to say who serves whom;
+//! 6. `lane`: copies of everything that moves between two groups, in normal form;
+//! 7. `template`: what they unroll to for one block, with `gap` to say which bytes may travel as padding;
+//! 8. `answer`: a request's blocks, sorted, walked and joined.
+//!
+//! `explain` and `verify` look at what came of it; `local`, `deployment` and `flow` need none of it but `rows` and
+//! `pair`.
 //!
 //! # What it does not do
 //!
@@ -59,7 +76,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-pub mod copy;
+mod copy;
 pub mod deployment;
 pub mod descriptor;
 pub mod explain;
@@ -70,6 +87,10 @@ mod lists;
 pub mod local;
 mod pair;
 pub mod picture;
+#[cfg(doc)]
+pub mod planning {
+    #![doc = include_str!("../docs/planning.md")]
+}
 mod refine;
 pub mod refusal;
 pub mod request;
