@@ -78,9 +78,24 @@ def settings(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
     return {**name, "total_layers": len(model.layers)}, {**name, "stages": tuple(stages)}
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("side", KINDS)
-def test_every_byte_is_right(case: str, side: str) -> None:
+# Without SGLang's manager the rest of the cases is what test_two_processes.py does.
+BOTH_OURS = (
+    "mha with chunks and auxiliary rows",
+    "mha with mamba, one rank to two",
+    "mla with an indexer",
+    "mla with rings and a draft",
+    "mla, one rank to two by context",
+    "sliding window, one rank to two",
+    "7 + 8 layers",
+    "3 + 4 + 4 + 4 layers and a draft",
+)
+
+
+@pytest.mark.parametrize(
+    ("side", "case"),
+    [(side, case) for side in KINDS for case in (BOTH_OURS if side == "both are ours" else CASES)],
+)
+def test_every_byte_is_right(side: str, case: str) -> None:
     begin = time.monotonic()
     model, tp = CASES[case]
     prefill, decode = settings(model)
