@@ -1,37 +1,37 @@
 //! An agent: one worker's end of all transfers.
 
 mod foreign;
+mod peers;
+mod start;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use kvplan::{Descriptor, LocalPlan, MemoryRange, Op, Side};
+use kvplan::{LocalPlan, MemoryRange, Side};
 use kvspec::ValidSpec;
 
-use crate::batch::{Limits, Pieces, num_bytes};
-use crate::blob::{self, Blob, Header};
+use crate::batch::Limits;
+use crate::blob::{self, Header};
 use crate::cuda;
 use crate::error::{Error, Result};
-use crate::gate::{Gate, InUse};
-use crate::host::{Host, Locality, Watch};
+use crate::gate::Gate;
+use crate::host::Host;
 use crate::lease::after;
 use crate::loopback::LoopbackNetwork;
 use crate::memory::RangeTable;
 use crate::nixl::{NixlOptions, NixlTransport};
 use crate::notify::{self, Notification};
-use crate::peer::{Peer, PeerInner};
-use crate::poster::{Job, Poster};
-use crate::quarantine::{Claim, Ledger, Quarantined};
-use crate::state::TransferStats;
+use crate::peer::Peer;
+use crate::poster::Poster;
+use crate::quarantine::{Ledger, Quarantined};
 use crate::stats::Stats;
-use crate::transfer::{Shared, Transfer, TransferOptions};
-use crate::transport::{Piece, Transport};
+use crate::transport::Transport;
 use crate::wake::Wake;
+
+use peers::Peers;
 
 pub use foreign::ForeignPeer;
 
@@ -70,29 +70,9 @@ pub struct Agent {
 }
 
 #[derive(Default)]
-struct Peers {
-    by_name: HashMap<String, Arc<PeerInner>>,
-    /// Replaced with transfers that had not settled: the transport knows them until those have.
-    retired: Vec<Arc<PeerInner>>,
-}
-
-#[derive(Default)]
 struct Memory {
     registered: Option<(ValidSpec, RangeTable)>,
     generation: u64,
-}
-
-/// A peer that says who it is and is not reachable yet.
-struct Introduced {
-    name: String,
-    /// 0 if it is not of this library.
-    incarnation: u64,
-    generation: u64,
-    transport_name: String,
-    metadata: Vec<u8>,
-    layout: ValidSpec,
-    ranges: RangeTable,
-    host: Option<Host>,
 }
 
 impl Agent {
@@ -251,219 +231,6 @@ impl Agent {
         blob::encode(&header, spec, &ranges, self.transport()?.metadata()?, self.host.clone())
     }
 
-    /// Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a
-    /// restarted peer, replaces it. A failed connect changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// The `Blob…` errors for bytes that are not a blob of this version; [`Error::FingerprintMismatch`];
-    /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::OwnBlob`];
-    /// [`Error::StaleBlob`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`];
-    /// [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL metadata that cannot be used.
-    pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
-        self.connect_if(blob, |_, _, _| Ok(()))
-    }
-
-    /// As [`Agent::connect`], unless `check` refuses the peer's name, incarnation and generation.
-    pub(crate) fn connect_if(&self, blob: &[u8], check: impl FnOnce(&str, u64, u64) -> Result<()>) -> Result<Peer> {
-        let fingerprint = self.registered(&self.memory())?.0.fingerprint.clone();
-        let blob = blob::decode(blob, &fingerprint)?;
-        let Header { agent: name, incarnation, generation, .. } = blob.header;
-        if incarnation == self.incarnation {
-            return Err(Error::OwnBlob { agent: self.name.clone() });
-        }
-        check(&name, incarnation, generation)?;
-        let transport_name = notify::transport_name(&name, incarnation);
-        let Blob { layout, ranges, metadata, host, .. } = blob;
-        self.introduce(Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host })
-    }
-
-    /// Makes a peer reachable that says who it is.
-    fn introduce(&self, new: Introduced) -> Result<Peer> {
-        let Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host } = new;
-        // Held throughout: connecting the same peer twice at once would mix up the two.
-        let mut peers = self.peers();
-        self.forget_retired(&mut peers);
-        let current = peers.by_name.get(&name).filter(|peer| peer.incarnation == incarnation).cloned();
-        let watch = match &current {
-            Some(current) => current.watch.clone(),
-            None => Arc::new(Watch::new(self.host.as_ref(), host.as_ref())),
-        };
-        if watch.is_gone() {
-            return Err(Error::PeerEnded { peer: name, incarnation });
-        }
-        if let Some(current) = &current {
-            if generation < current.generation {
-                return Err(Error::StaleBlob { peer: name, stale: generation, current: current.generation });
-            }
-            if generation == current.generation {
-                return Ok(Peer { inner: current.clone() });
-            }
-        }
-        let transport = self.transport()?;
-        let named = transport.load_peer(&metadata)?;
-        if named != transport_name {
-            if !peers.has_named(&named) {
-                self.forget(&named);
-            }
-            return Err(Error::PeerNameMismatch { peer: transport_name, named });
-        }
-        let locality = Host::locality(self.host.as_ref(), host.as_ref());
-        if current.is_none() {
-            self.warn_of_barriers(&name, incarnation, &locality);
-        }
-        let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
-        let inner = Arc::new(PeerInner {
-            name: name.clone(),
-            incarnation,
-            generation,
-            transport_name,
-            metadata,
-            layout,
-            ranges,
-            unsettled,
-            locality,
-            watch,
-        });
-        if let Some(old) = peers.by_name.insert(name, inner.clone()).filter(|old| old.incarnation != incarnation) {
-            peers.retired.push(old);
-            self.forget_retired(&mut peers);
-        }
-        tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, locality = ?inner.locality, "peer connected");
-        Ok(Peer { inner })
-    }
-
-    /// Opens the way to a peer anew, for example after a network failure: an error of a transfer may have closed it
-    /// for good, though the peer lives. Failed transfers with it stay in quarantine; those in progress fail and go
-    /// there too.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::PeerGone`] when it is not connected; [`Error::Nixl`] when the peer cannot be loaded again, and then
-    /// transfers with it fail.
-    pub fn reconnect(&self, peer: &Peer) -> Result<()> {
-        // Held throughout, as in `connect`.
-        let peers = self.peers();
-        if !peers.has(peer) {
-            return Err(Error::PeerGone { peer: peer.name().to_owned() });
-        }
-        let transport = self.transport()?;
-        self.forget(&peer.inner.transport_name);
-        transport.load_peer(&peer.inner.metadata)?;
-        tracing::info!(agent = %self.name, peer = peer.name(), incarnation = peer.incarnation(), "peer reconnected");
-        Ok(())
-    }
-
-    /// Lets a peer go.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InUse`] while a transfer with it has not settled; [`Error::PeerGone`] when it is not connected.
-    pub fn disconnect(&self, peer: &Peer) -> Result<()> {
-        let mut peers = self.peers();
-        let gone = || Err(Error::PeerGone { peer: peer.name().to_owned() });
-        match peers.by_name.entry(peer.name().to_owned()) {
-            Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), &peer.inner) => match peer.unsettled() {
-                0 => {
-                    entry.remove();
-                    self.forget(&peer.inner.transport_name);
-                    Ok(())
-                }
-                transfers => Err(Error::InUse { what: format!("peer {}", peer.name()), transfers }),
-            },
-            _ => gone(),
-        }
-    }
-
-    /// Starts moving the descriptors of a plan: [`Op::Read`] from the peer, [`Op::Write`] to it. An empty list is
-    /// done at once (and notifies).
-    ///
-    /// Every descriptor is checked against what is registered on both sides before NIXL sees any of them.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfRange`], [`Error::NotificationTooLong`], [`Error::ZeroLimit`], [`Error::NotRegistered`],
-    /// [`Error::PeerGone`], [`Error::ShutDown`]; [`Error::WouldBlock`] when too much is in flight, see
-    /// [`Limits::in_flight_bytes`]; nothing has been posted then.
-    pub fn start(&self, peer: &Peer, op: Op, descriptors: &[Descriptor], options: TransferOptions) -> Result<Transfer> {
-        self.start_in(None, peer, op, descriptors, options)
-    }
-
-    /// Claims room for transfers that are to start together, see [`Agent::start_in`].
-    pub(crate) fn claim(&self, bytes: u64, descriptors: usize) -> Result<Claim> {
-        self.ledger.claim(&self.limits, bytes, descriptors)
-    }
-
-    /// As [`Agent::start`], in room that was claimed before.
-    pub(crate) fn start_in(
-        &self,
-        room: Option<&mut Claim>,
-        peer: &Peer,
-        op: Op,
-        descriptors: &[Descriptor],
-        options: TransferOptions,
-    ) -> Result<Transfer> {
-        let TransferOptions { notify, deadline, limits, request, padding } = options;
-        if let Some(message) = &notify {
-            notify::check_length(message)?;
-        }
-        let limits = limits.unwrap_or(self.limits);
-        limits.check()?;
-        // Held until the transfer is counted: memory is not deregistered meanwhile.
-        let memory = self.memory();
-        let (_, ranges) = self.registered(&memory)?;
-        let pieces = pieces(descriptors, ranges, &peer.inner.ranges)?;
-        let bytes = num_bytes(descriptors);
-        let claim = match room {
-            Some(room) => room.take(bytes, pieces.len()),
-            None => self.claim(bytes, pieces.len())?,
-        };
-        let in_use = {
-            if !self.peers().has(peer) {
-                return Err(Error::PeerGone { peer: peer.name().to_owned() });
-            }
-            [InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
-        };
-        let id = self.next_transfer.fetch_add(1, Ordering::Relaxed);
-        let span = tracing::debug_span!(
-            "transfer",
-            agent = %self.name,
-            transfer = id,
-            request = request.as_deref(),
-            peer = peer.name(),
-            incarnation = peer.incarnation(),
-            ?op,
-        );
-        span.in_scope(|| tracing::debug!(bytes, descriptors = descriptors.len(), "transfer started"));
-        let stats = TransferStats { bytes, padding, descriptors: descriptors.len(), ..TransferStats::default() };
-        let shared =
-            Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone(), self.wake.clone()));
-        let job = Job {
-            shared: shared.clone(),
-            request,
-            op,
-            peer: peer.inner.transport_name.clone(),
-            incarnation: peer.incarnation(),
-            watch: peer.inner.watch.clone(),
-            pieces: Pieces::new(pieces),
-            limits,
-            notify,
-            // A deadline beyond the clock's range is none.
-            deadline: deadline.and_then(|deadline| shared.started.checked_add(deadline)),
-            outstanding: Vec::new(),
-            stuck: Vec::new(),
-            failed: None,
-            looked: shared.started,
-            in_use: Some(in_use),
-            claim: Some(claim),
-        };
-        if let Err(error) = self.poster().submit(job, &self.name) {
-            shared.refuse();
-            return Err(error);
-        }
-        Ok(Transfer { shared })
-    }
-
     /// Sends a short message to a peer. Messages to one peer arrive in order; there is no confirmation.
     ///
     /// # Errors
@@ -472,9 +239,7 @@ impl Agent {
     /// be gone. No error is no proof of delivery.
     pub fn notify(&self, peer: &Peer, message: &[u8]) -> Result<()> {
         notify::check_length(message)?;
-        if !self.peers().has(peer) {
-            return Err(Error::PeerGone { peer: peer.name().to_owned() });
-        }
+        self.peers().check(peer)?;
         let _first = self.gate.enter();
         let sent = self.transport()?.notify(&peer.inner.transport_name, message);
         self.ledger.recorder.notified(sent.is_ok());
@@ -560,37 +325,6 @@ impl Agent {
         self.transport.as_ref().ok_or_else(|| Error::ShutDown { agent: self.name.clone() })
     }
 
-    fn warn_of_barriers(&self, peer: &str, incarnation: u64, locality: &Locality) {
-        let Locality::SameHostApart(barriers) = locality else { return };
-        let causes: Vec<String> = barriers.iter().map(ToString::to_string).collect();
-        tracing::warn!(
-            agent = %self.name,
-            peer,
-            incarnation,
-            causes = causes.join("; "),
-            "peer is on this host, but the kernel cannot copy between the two: UCX takes TCP, several times slower"
-        );
-    }
-
-    /// Forgets replaced peers that nothing is under way with any more.
-    fn forget_retired(&self, peers: &mut Peers) {
-        let Peers { by_name, retired } = peers;
-        retired.retain(|peer| {
-            let under_way = peer.unsettled.load(Ordering::Acquire) > 0;
-            // Unless it has come back.
-            if !under_way && !by_name.values().any(|current| current.transport_name == peer.transport_name) {
-                self.forget(&peer.transport_name);
-            }
-            under_way
-        });
-    }
-
-    fn forget(&self, transport_name: &str) {
-        if let Err(error) = self.transport().and_then(|transport| transport.forget_peer(transport_name)) {
-            tracing::warn!(agent = %self.name, peer = transport_name, %error, "cannot forget a peer");
-        }
-    }
-
     fn registered<'a>(&self, memory: &'a Memory) -> Result<&'a (ValidSpec, RangeTable)> {
         memory.registered.as_ref().ok_or_else(|| Error::NotRegistered { agent: self.name.clone() })
     }
@@ -601,10 +335,6 @@ impl Agent {
 
     fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
         self.memory.write().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn peers(&self) -> MutexGuard<'_, Peers> {
-        self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn poster(&self) -> MutexGuard<'_, Poster> {
@@ -627,28 +357,4 @@ impl fmt::Debug for Agent {
             .field("unsettled", &self.unsettled())
             .finish_non_exhaustive()
     }
-}
-
-impl Peers {
-    /// Whether the transport knows somebody by this name for a reason.
-    fn has_named(&self, transport_name: &str) -> bool {
-        self.by_name.values().chain(&self.retired).any(|peer| peer.transport_name == transport_name)
-    }
-
-    /// Whether this is the connection that counts.
-    fn has(&self, peer: &Peer) -> bool {
-        self.by_name.get(peer.name()).is_some_and(|current| Arc::ptr_eq(current, &peer.inner))
-    }
-}
-
-/// Where the descriptors lie in memory.
-fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<Vec<Piece>> {
-    let mut pieces = Vec::with_capacity(descriptors.len());
-    for (index, descriptor) in descriptors.iter().enumerate() {
-        let Descriptor { local_storage, remote_storage, local_offset, remote_offset, len } = *descriptor;
-        let (local, local_mem) = local.resolve(Side::Local, index, local_storage, local_offset, len)?;
-        let (remote, remote_mem) = remote.resolve(Side::Remote, index, remote_storage, remote_offset, len)?;
-        pieces.push(Piece { local, remote, len, local_mem, remote_mem });
-    }
-    Ok(pieces)
 }

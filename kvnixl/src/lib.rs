@@ -54,6 +54,8 @@
 //! |---|---|
 //! | where is NIXL found and loaded? | [`library`] |
 //! | what does a worker do with memory, peers and transfers? | [`Agent`] in `agent` |
+//! | who is connected, and is this the connection that counts? | `agent::peers` |
+//! | how does a transfer start? | `agent::start` |
 //! | can a peer be of another library? | [`ForeignPeer`] in `agent::foreign` |
 //! | what may a descriptor touch? | `memory` |
 //! | how is a transfer cut into requests? | [`Limits`] in `batch` |

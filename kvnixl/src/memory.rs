@@ -1,9 +1,10 @@
 //! Memory ranges: what is registered, and the proof that a descriptor stays inside it.
 
-use kvplan::{MemoryRange, Side};
+use kvplan::{Descriptor, MemoryRange, Side};
 use kvspec::{MemKind, Storage, StorageIndex};
 
 use crate::error::{Error, Result};
+use crate::transport::Piece;
 
 /// Address after the last byte; `None` when the range is empty or wraps.
 fn end(range: &MemoryRange) -> Option<u64> {
@@ -114,6 +115,18 @@ fn start_in_storage(side: Side, range: &MemoryRange, storages: &[Storage]) -> Re
         };
         Error::RangeOutsideStorage { side, range: *range, storage: range.storage, what }
     })
+}
+
+/// Where the descriptors lie in memory.
+pub(crate) fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &RangeTable) -> Result<Vec<Piece>> {
+    let mut pieces = Vec::with_capacity(descriptors.len());
+    for (index, descriptor) in descriptors.iter().enumerate() {
+        let Descriptor { local_storage, remote_storage, local_offset, remote_offset, len } = *descriptor;
+        let (local, local_mem) = local.resolve(Side::Local, index, local_storage, local_offset, len)?;
+        let (remote, remote_mem) = remote.resolve(Side::Remote, index, remote_storage, remote_offset, len)?;
+        pieces.push(Piece { local, remote, len, local_mem, remote_mem });
+    }
+    Ok(pieces)
 }
 
 #[cfg(test)]

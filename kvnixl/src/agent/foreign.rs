@@ -8,7 +8,8 @@
 use kvplan::{Side, memory_ranges};
 use kvspec::ValidSpec;
 
-use super::{Agent, Introduced};
+use super::Agent;
+use super::peers::Introduced;
 use crate::blob::MAX_BLOB_BYTES;
 use crate::error::{Error, Result};
 use crate::memory::RangeTable;

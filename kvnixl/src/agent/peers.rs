@@ -1,0 +1,210 @@
+//! The peers that an agent has connected, by name.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+use kvspec::ValidSpec;
+
+use super::Agent;
+use crate::blob::{self, Blob, Header};
+use crate::error::{Error, Result};
+use crate::host::{Host, Locality, Watch};
+use crate::memory::RangeTable;
+use crate::notify;
+use crate::peer::{Peer, PeerInner};
+
+#[derive(Default)]
+pub(super) struct Peers {
+    by_name: HashMap<String, Arc<PeerInner>>,
+    /// Replaced with transfers that had not settled: the transport knows them until those have.
+    retired: Vec<Arc<PeerInner>>,
+}
+
+/// A peer that says who it is and is not reachable yet.
+pub(super) struct Introduced {
+    pub(super) name: String,
+    /// 0 if it is not of this library.
+    pub(super) incarnation: u64,
+    pub(super) generation: u64,
+    pub(super) transport_name: String,
+    pub(super) metadata: Vec<u8>,
+    pub(super) layout: ValidSpec,
+    pub(super) ranges: RangeTable,
+    pub(super) host: Option<Host>,
+}
+
+impl Peers {
+    /// Whether the transport knows somebody by this name for a reason.
+    fn has_named(&self, transport_name: &str) -> bool {
+        self.by_name.values().chain(&self.retired).any(|peer| peer.transport_name == transport_name)
+    }
+
+    /// Whether this is the connection that counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PeerGone`] when it was replaced or let go.
+    pub(super) fn check(&self, peer: &Peer) -> Result<()> {
+        match self.by_name.get(peer.name()) {
+            Some(current) if Arc::ptr_eq(current, &peer.inner) => Ok(()),
+            _ => Err(Error::PeerGone { peer: peer.name().to_owned() }),
+        }
+    }
+}
+
+impl Agent {
+    /// Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a
+    /// restarted peer, replaces it. A failed connect changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The `Blob…` errors for bytes that are not a blob of this version; [`Error::FingerprintMismatch`];
+    /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::OwnBlob`];
+    /// [`Error::StaleBlob`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`];
+    /// [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL metadata that cannot be used.
+    pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
+        self.connect_if(blob, |_, _, _| Ok(()))
+    }
+
+    /// As [`Agent::connect`], unless `check` refuses the peer's name, incarnation and generation.
+    pub(crate) fn connect_if(&self, blob: &[u8], check: impl FnOnce(&str, u64, u64) -> Result<()>) -> Result<Peer> {
+        let fingerprint = self.registered(&self.memory())?.0.fingerprint.clone();
+        let blob = blob::decode(blob, &fingerprint)?;
+        let Header { agent: name, incarnation, generation, .. } = blob.header;
+        if incarnation == self.incarnation {
+            return Err(Error::OwnBlob { agent: self.name.clone() });
+        }
+        check(&name, incarnation, generation)?;
+        let transport_name = notify::transport_name(&name, incarnation);
+        let Blob { layout, ranges, metadata, host, .. } = blob;
+        self.introduce(Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host })
+    }
+
+    /// Makes a peer reachable that says who it is.
+    pub(super) fn introduce(&self, new: Introduced) -> Result<Peer> {
+        let Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host } = new;
+        // Held throughout: connecting the same peer twice at once would mix up the two.
+        let mut peers = self.peers();
+        self.forget_retired(&mut peers);
+        let current = peers.by_name.get(&name).filter(|peer| peer.incarnation == incarnation).cloned();
+        let watch = match &current {
+            Some(current) => current.watch.clone(),
+            None => Arc::new(Watch::new(self.host.as_ref(), host.as_ref())),
+        };
+        if watch.is_gone() {
+            return Err(Error::PeerEnded { peer: name, incarnation });
+        }
+        if let Some(current) = &current {
+            if generation < current.generation {
+                return Err(Error::StaleBlob { peer: name, stale: generation, current: current.generation });
+            }
+            if generation == current.generation {
+                return Ok(Peer { inner: current.clone() });
+            }
+        }
+        let transport = self.transport()?;
+        let named = transport.load_peer(&metadata)?;
+        if named != transport_name {
+            if !peers.has_named(&named) {
+                self.forget(&named);
+            }
+            return Err(Error::PeerNameMismatch { peer: transport_name, named });
+        }
+        let locality = Host::locality(self.host.as_ref(), host.as_ref());
+        if current.is_none() {
+            self.warn_of_barriers(&name, incarnation, &locality);
+        }
+        let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
+        let inner = Arc::new(PeerInner {
+            name: name.clone(),
+            incarnation,
+            generation,
+            transport_name,
+            metadata,
+            layout,
+            ranges,
+            unsettled,
+            locality,
+            watch,
+        });
+        if let Some(old) = peers.by_name.insert(name, inner.clone()).filter(|old| old.incarnation != incarnation) {
+            peers.retired.push(old);
+            self.forget_retired(&mut peers);
+        }
+        tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, locality = ?inner.locality, "peer connected");
+        Ok(Peer { inner })
+    }
+
+    /// Opens the way to a peer anew, for example after a network failure: an error of a transfer may have closed it
+    /// for good, though the peer lives. Failed transfers with it stay in quarantine; those in progress fail and go
+    /// there too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PeerGone`] when it is not connected; [`Error::Nixl`] when the peer cannot be loaded again, and then
+    /// transfers with it fail.
+    pub fn reconnect(&self, peer: &Peer) -> Result<()> {
+        // Held throughout, as in `connect`.
+        let peers = self.peers();
+        peers.check(peer)?;
+        let transport = self.transport()?;
+        self.forget(&peer.inner.transport_name);
+        transport.load_peer(&peer.inner.metadata)?;
+        tracing::info!(agent = %self.name, peer = peer.name(), incarnation = peer.incarnation(), "peer reconnected");
+        Ok(())
+    }
+
+    /// Lets a peer go.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while a transfer with it has not settled; [`Error::PeerGone`] when it is not connected.
+    pub fn disconnect(&self, peer: &Peer) -> Result<()> {
+        let mut peers = self.peers();
+        peers.check(peer)?;
+        match peer.unsettled() {
+            0 => {
+                peers.by_name.remove(peer.name());
+                self.forget(&peer.inner.transport_name);
+                Ok(())
+            }
+            transfers => Err(Error::InUse { what: format!("peer {}", peer.name()), transfers }),
+        }
+    }
+
+    pub(super) fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn warn_of_barriers(&self, peer: &str, incarnation: u64, locality: &Locality) {
+        let Locality::SameHostApart(barriers) = locality else { return };
+        let causes: Vec<String> = barriers.iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            agent = %self.name,
+            peer,
+            incarnation,
+            causes = causes.join("; "),
+            "peer is on this host, but the kernel cannot copy between the two: UCX takes TCP, several times slower"
+        );
+    }
+
+    /// Forgets replaced peers that nothing is under way with any more.
+    fn forget_retired(&self, peers: &mut Peers) {
+        let Peers { by_name, retired } = peers;
+        retired.retain(|peer| {
+            let under_way = peer.unsettled.load(Ordering::Acquire) > 0;
+            // Unless it has come back.
+            if !under_way && !by_name.values().any(|current| current.transport_name == peer.transport_name) {
+                self.forget(&peer.transport_name);
+            }
+            under_way
+        });
+    }
+
+    fn forget(&self, transport_name: &str) {
+        if let Err(error) = self.transport().and_then(|transport| transport.forget_peer(transport_name)) {
+            tracing::warn!(agent = %self.name, peer = transport_name, %error, "cannot forget a peer");
+        }
+    }
+}

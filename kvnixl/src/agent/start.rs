@@ -1,0 +1,110 @@
+//! How a transfer starts.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kvplan::{Descriptor, Op};
+
+use super::Agent;
+use crate::batch::{Pieces, num_bytes};
+use crate::error::Result;
+use crate::gate::InUse;
+use crate::memory;
+use crate::notify;
+use crate::peer::Peer;
+use crate::poster::Job;
+use crate::quarantine::Claim;
+use crate::state::TransferStats;
+use crate::transfer::{Shared, Transfer, TransferOptions};
+
+impl Agent {
+    /// Starts moving the descriptors of a plan: [`Op::Read`] from the peer, [`Op::Write`] to it. An empty list is
+    /// done at once (and notifies).
+    ///
+    /// Every descriptor is checked against what is registered on both sides before NIXL sees any of them.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRange`](crate::Error::OutOfRange), [`NotificationTooLong`](crate::Error::NotificationTooLong),
+    /// [`ZeroLimit`](crate::Error::ZeroLimit), [`NotRegistered`](crate::Error::NotRegistered),
+    /// [`PeerGone`](crate::Error::PeerGone), [`ShutDown`](crate::Error::ShutDown);
+    /// [`WouldBlock`](crate::Error::WouldBlock) when too much is in flight, see
+    /// [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes); nothing has been posted then.
+    pub fn start(&self, peer: &Peer, op: Op, descriptors: &[Descriptor], options: TransferOptions) -> Result<Transfer> {
+        self.start_in(None, peer, op, descriptors, options)
+    }
+
+    /// Claims room for transfers that are to start together, see [`Agent::start_in`].
+    pub(crate) fn claim(&self, bytes: u64, descriptors: usize) -> Result<Claim> {
+        self.ledger.claim(&self.limits, bytes, descriptors)
+    }
+
+    /// As [`Agent::start`], in room that was claimed before.
+    pub(crate) fn start_in(
+        &self,
+        room: Option<&mut Claim>,
+        peer: &Peer,
+        op: Op,
+        descriptors: &[Descriptor],
+        options: TransferOptions,
+    ) -> Result<Transfer> {
+        let TransferOptions { notify, deadline, limits, request, padding } = options;
+        if let Some(message) = &notify {
+            notify::check_length(message)?;
+        }
+        let limits = limits.unwrap_or(self.limits);
+        limits.check()?;
+        // Held until the transfer is counted: memory is not deregistered meanwhile.
+        let memory = self.memory();
+        let (_, ranges) = self.registered(&memory)?;
+        let pieces = memory::pieces(descriptors, ranges, &peer.inner.ranges)?;
+        let bytes = num_bytes(descriptors);
+        let claim = match room {
+            Some(room) => room.take(bytes, pieces.len()),
+            None => self.claim(bytes, pieces.len())?,
+        };
+        let in_use = {
+            let peers = self.peers();
+            peers.check(peer)?;
+            [InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
+        };
+        let id = self.next_transfer.fetch_add(1, Ordering::Relaxed);
+        let span = tracing::debug_span!(
+            "transfer",
+            agent = %self.name,
+            transfer = id,
+            request = request.as_deref(),
+            peer = peer.name(),
+            incarnation = peer.incarnation(),
+            ?op,
+        );
+        span.in_scope(|| tracing::debug!(bytes, descriptors = descriptors.len(), "transfer started"));
+        let stats = TransferStats { bytes, padding, descriptors: descriptors.len(), ..TransferStats::default() };
+        let shared =
+            Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone(), self.wake.clone()));
+        let job = Job {
+            shared: shared.clone(),
+            request,
+            op,
+            peer: peer.inner.transport_name.clone(),
+            incarnation: peer.incarnation(),
+            watch: peer.inner.watch.clone(),
+            pieces: Pieces::new(pieces),
+            limits,
+            notify,
+            // A deadline beyond the clock's range is none.
+            deadline: deadline.and_then(|deadline| shared.started.checked_add(deadline)),
+            outstanding: Vec::new(),
+            stuck: Vec::new(),
+            failed: None,
+            looked: shared.started,
+            in_use: Some(in_use),
+            claim: Some(claim),
+        };
+        if let Err(error) = self.poster().submit(job, &self.name) {
+            shared.refuse();
+            return Err(error);
+        }
+        Ok(Transfer { shared })
+    }
+}
