@@ -117,9 +117,9 @@ impl<B> Consumer<B> {
         }
     }
 
-    /// A peer's process has ended, and its leases with it.
-    pub(crate) fn not_there(&mut self, peer: &PeerId) {
-        self.kept.retain(|(kept, _)| kept != peer);
+    /// A producer's process has ended, and its leases with it.
+    pub(crate) fn producer_gone(&mut self, producer: &PeerId) {
+        self.kept.retain(|(kept, _)| kept != producer);
     }
 
     /// Whether a pull or a reservation waits for this peer's word.

@@ -1,6 +1,8 @@
 //! An exchange: leases, pulls, pushes and peers of one agent, driven by its engine.
 
-use std::collections::BTreeMap;
+mod watch;
+mod withdrawal;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,11 +14,14 @@ use crate::lease::{
     Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerState, PeerStats, PushId, PushOptions,
     PushStats, ReservationStats, Wanted, after,
 };
-use crate::link::{Connected, Link, MessageStats, Sent};
+use crate::link::{Connected, Link, MessageStats};
 use crate::message::Message;
 use crate::notify::Notification;
 use crate::peer::Peer;
 use crate::producer::Producer;
+
+use watch::Watched;
+use withdrawal::Withdrawals;
 
 /// How an exchange behaves.
 #[derive(Clone, Debug)]
@@ -82,41 +87,9 @@ pub struct Exchange<B> {
     next_heartbeat: Option<Instant>,
     /// Peers to let go as soon as nothing is under way with them.
     releasing: Vec<PeerId>,
-    /// Peers that want their memory of a generation back.
-    withdrawing: BTreeMap<PeerId, u64>,
-    withdrawal: Option<Withdrawal>,
-    /// Peers whose process may end while something waits for it.
-    watched: BTreeMap<PeerId, Watched>,
-    next_look: Option<Instant>,
+    withdrawals: Withdrawals,
+    watched: Watched,
 }
-
-/// A peer whose process is watched.
-#[derive(Debug)]
-struct Watched {
-    peer: Peer,
-    /// When it was first seen to be gone.
-    gone_since: Option<Instant>,
-}
-
-/// Our own memory that is about to go.
-#[derive(Debug)]
-struct Withdrawal {
-    generation: u64,
-    /// Who has not answered.
-    waiting: Vec<PeerId>,
-    /// When they are told again.
-    next: Instant,
-}
-
-/// How often peers that do not answer a withdrawal are told again.
-const WITHDRAW_AGAIN: Duration = Duration::from_millis(500);
-
-/// Time between two looks at the processes of peers.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// How long a process has been seen to be gone before nothing of it lands any more: what had reached this host when
-/// it ended is delivered by a thread of the transport.
-const LINGER: Duration = Duration::from_secs(1);
 
 impl<B> Exchange<B> {
     /// An exchange over an agent; the only one, since it takes all notifications.
@@ -131,10 +104,8 @@ impl<B> Exchange<B> {
             heartbeat_every: options.heartbeat_every,
             next_heartbeat: None,
             releasing: Vec::new(),
-            withdrawing: BTreeMap::new(),
-            withdrawal: None,
-            watched: BTreeMap::new(),
-            next_look: None,
+            withdrawals: Withdrawals::default(),
+            watched: Watched::default(),
         }
     }
 
@@ -180,15 +151,15 @@ impl<B> Exchange<B> {
             agent.reconnect(&peer)?;
         }
         let loaded = self.link.peers.loaded(&id, peer.generation(), now);
-        self.watched.insert(id.clone(), Watched { peer: peer.clone(), gone_since: None });
+        self.watched.insert(id.clone(), peer.clone());
         if lost || !self.link.connected.contains_key(&id) || loaded == Loaded::Newer {
             self.link.opened(&id, peer);
         }
         self.releasing.retain(|releasing| *releasing != id);
         if let Loaded::Replaced(old) = loaded {
             self.link.connected.remove(&old);
-            self.withdrawing.remove(&old);
-            self.not_there(&old, now);
+            self.withdrawals.no_answer_to(&old);
+            self.gone(&old, now);
             self.consumer.reservations.writer_lost(&old);
             self.events.push(Event::PeerReplaced { old, new: id.clone() });
         }
@@ -204,77 +175,6 @@ impl<B> Exchange<B> {
     /// Lets a peer go when nothing is under way with it; [`Event::PeerReleased`] says when.
     pub fn release_peer(&mut self, name: &str) {
         self.link.peers.remove(name);
-    }
-
-    /// Says that a peer's process has ended and that nothing of it can land any more, for example because its host's
-    /// agent has seen it exit and longer has passed than its last bytes may have been on their way. Blocks that
-    /// waited for it come back. The processes of this host and PID namespace are watched, and need no such word.
-    ///
-    /// # Safety
-    ///
-    /// As [`Peer::declare_gone`]: while the process lives, it may write into blocks that come back by this. Being
-    /// replaced, or not reachable, is no proof that it has ended.
-    pub unsafe fn peer_is_gone(&mut self, peer: &PeerId, now: Instant) {
-        if let Some(watched) = self.watched.get(peer) {
-            // SAFETY: the caller's promise.
-            unsafe { watched.peer.declare_gone() };
-        }
-        self.gone(peer, now);
-    }
-
-    /// Nothing of a peer lands any more.
-    fn gone(&mut self, peer: &PeerId, now: Instant) {
-        self.not_there(peer, now);
-        self.link.lose(peer, now);
-        self.consumer.reservations.writer_gone(peer);
-    }
-
-    /// Looks whether processes have ended that something may wait for.
-    fn watch(&mut self, now: Instant) {
-        if self.next_look.is_some_and(|next| now < next) {
-            return;
-        }
-        self.next_look = Some(after(now, LOOK));
-        let mut gone = Vec::new();
-        self.watched.retain(|id, Watched { peer, gone_since }| {
-            if peer.is_gone() && now.saturating_duration_since(*gone_since.get_or_insert(now)) >= LINGER {
-                gone.push(id.clone());
-                return false;
-            }
-            self.link.connected.contains_key(id) || peer.unsettled() > 0 || self.consumer.reservations.has_pending(id)
-        });
-        for id in gone {
-            self.gone(&id, now);
-        }
-    }
-
-    /// A peer's process has ended: it neither reads nor asks any more.
-    fn not_there(&mut self, peer: &PeerId, now: Instant) {
-        self.consumer.not_there(peer);
-        self.producer.reader_lost(peer, now);
-        if let Some(withdrawal) = &mut self.withdrawal {
-            withdrawal.waiting.retain(|waiting| waiting != peer);
-        }
-    }
-
-    /// Tells connected peers that this agent's memory is about to go, and waits until nothing of them touches it:
-    /// [`Event::Withdrawn`]. Peers that got the blob and were never connected are not known and not waited for.
-    pub fn withdraw(&mut self, now: Instant) {
-        let waiting = self.link.connected.keys().cloned().collect();
-        self.withdrawal = Some(Withdrawal { generation: self.link.agent.generation(), waiting, next: now });
-    }
-
-    /// Peers that have not answered a withdrawal.
-    #[must_use]
-    pub fn withdrawal_waits_for(&self) -> &[PeerId] {
-        self.withdrawal.as_ref().map_or(&[], |withdrawal| &withdrawal.waiting)
-    }
-
-    /// Tells connected peers that this agent has registered memory anew, so that they fetch its blob.
-    pub fn registered(&mut self, now: Instant) {
-        self.withdrawal = None;
-        let generation = self.link.agent.generation();
-        self.tell_all(&Message::Registered { generation }, now);
     }
 
     /// Says goodbye to connected peers: they need not wait for anything of this agent. The last call before
@@ -333,11 +233,10 @@ impl<B> Exchange<B> {
         let heartbeat = self.next_heartbeat?;
         let leases = self.producer.leases.next_deadline();
         let pushes = self.producer.push.next_deadline();
-        let withdrawal = self.withdrawal.as_ref().map(|withdrawal| withdrawal.next);
-        let dates = [leases, pushes, self.consumer.next_deadline(), withdrawal];
+        let dates = [leases, pushes, self.consumer.next_deadline(), self.withdrawals.next()];
         let first = dates.into_iter().flatten().min();
         // Something waits, maybe for a process that ends.
-        let look = self.next_look.filter(|_| first.is_some() && !self.watched.is_empty());
+        let look = self.watched.next_look().filter(|_| first.is_some());
         first.into_iter().chain(look).chain([heartbeat]).min()
     }
 
@@ -404,21 +303,16 @@ impl<B> Exchange<B> {
             Message::Released { reservation } => drop(consumer.reservations.released(reservation, from)),
             Message::Withdraw { generation } => {
                 link.peers.withdrawn(from, generation);
-                self.withdrawing.insert(from.clone(), generation);
+                self.withdrawals.asked(from.clone(), generation);
                 events.push(Event::PeerStale(from.clone()));
             }
-            Message::Drained { generation } => match &mut self.withdrawal {
-                Some(withdrawal) if withdrawal.generation <= generation => {
-                    withdrawal.waiting.retain(|waiting| waiting != from);
-                }
-                _ => {}
-            },
+            Message::Drained { generation } => self.withdrawals.answered(from, generation),
             Message::Registered { generation } => {
                 link.peers.told_generation(from, generation, now);
                 events.push(Event::PeerStale(from.clone()));
             }
             // Everything of it has settled, as it says.
-            Message::Goodbye => self.gone(from, now),
+            Message::Goodbye => self.proven_gone(from, now),
         }
     }
 
@@ -431,7 +325,7 @@ impl<B> Exchange<B> {
                 self.releasing.push(peer);
             }
         }
-        self.events.extend(self.link.lost.drain(..).map(Event::PeerLost));
+        self.events.extend(self.link.newly_lost.drain(..).map(Event::PeerLost));
         self.let_go_of_peers();
         self.answer_withdrawals(now);
         self.follow_withdrawal(now);
@@ -453,35 +347,5 @@ impl<B> Exchange<B> {
             events.push(Event::PeerReleased(id.clone()));
             false
         });
-    }
-
-    /// Tells peers whose memory nothing of ours touches any more.
-    fn answer_withdrawals(&mut self, now: Instant) {
-        let idle = |id: &PeerId| self.peer(id).is_none_or(|peer| peer.unsettled() == 0);
-        let answers: Vec<(PeerId, u64)> = self
-            .withdrawing
-            .iter()
-            .filter(|(id, _)| idle(id))
-            .map(|(id, generation)| (id.clone(), *generation))
-            .collect();
-        for (id, generation) in answers {
-            if self.link.tell(&id, &Message::Drained { generation }, now) != Sent::Failed {
-                self.withdrawing.remove(&id);
-            }
-        }
-    }
-
-    fn follow_withdrawal(&mut self, now: Instant) {
-        let Some(withdrawal) = &mut self.withdrawal else { return };
-        if withdrawal.waiting.is_empty() {
-            self.withdrawal = None;
-            self.events.push(Event::Withdrawn);
-        } else if now >= withdrawal.next {
-            withdrawal.next = after(now, WITHDRAW_AGAIN);
-            let (generation, waiting) = (withdrawal.generation, withdrawal.waiting.clone());
-            for peer in waiting {
-                self.link.tell(&peer, &Message::Withdraw { generation }, now);
-            }
-        }
     }
 }

@@ -91,14 +91,21 @@ pub(crate) struct Link {
     pub(crate) peers: PeerBook,
     pub(crate) connected: BTreeMap<PeerId, Connected>,
     /// Peers that could not be reached since last asked.
-    pub(crate) lost: Vec<PeerId>,
+    pub(crate) newly_lost: Vec<PeerId>,
     pub(crate) stats: MessageStats,
     num_ways: u64,
 }
 
 impl Link {
     pub(crate) fn new(agent: Arc<Agent>, peers: PeerBook) -> Self {
-        Self { agent, peers, connected: BTreeMap::new(), lost: Vec::new(), stats: MessageStats::default(), num_ways: 0 }
+        Self {
+            agent,
+            peers,
+            connected: BTreeMap::new(),
+            newly_lost: Vec::new(),
+            stats: MessageStats::default(),
+            num_ways: 0,
+        }
     }
 
     /// A peer is connected, or the way to it has been opened anew.
@@ -140,17 +147,17 @@ impl Link {
                 if matches!(error, Error::PeerGone { .. } | Error::NotificationTooLong { .. }) {
                     return Sent::Never;
                 }
-                self.lose(to, now);
+                self.lost(to, now);
                 Sent::Failed
             }
         }
     }
 
-    /// Something with a peer failed.
-    pub(crate) fn lose(&mut self, peer: &PeerId, now: Instant) {
+    /// Something with a peer failed: the way to it is broken.
+    pub(crate) fn lost(&mut self, peer: &PeerId, now: Instant) {
         if self.peers.lost(peer, now) {
             tracing::warn!(%peer, "peer lost");
-            self.lost.push(peer.clone());
+            self.newly_lost.push(peer.clone());
         }
     }
 
@@ -174,7 +181,7 @@ impl Link {
             let broken = matches!(&state, TransferState::Failed { cause, .. } if matches!(**cause, Error::Nixl { .. }));
             // What fails since its way was given up says nothing of the present one.
             if broken && self.connected.get(&moving.peer).is_some_and(|connected| connected.way == moving.way) {
-                self.lose(&moving.peer, now);
+                self.lost(&moving.peer, now);
             }
         }
         if state.is_settled() && !std::mem::replace(&mut moving.settled, true) {

@@ -46,10 +46,10 @@ impl<B> Producer<B> {
     }
 
     /// A reader's process has ended.
-    pub(crate) fn reader_lost(&mut self, reader: &PeerId, now: Instant) {
-        self.leases.reader_lost(reader, now);
-        self.assembly.reader_lost(reader);
-        self.push.reader_lost(reader, now);
+    pub(crate) fn reader_gone(&mut self, reader: &PeerId, now: Instant) {
+        self.leases.reader_gone(reader, now);
+        self.assembly.reader_gone(reader);
+        self.push.reader_gone(reader, now);
     }
 
     /// Number of writes that have not settled.

@@ -82,7 +82,7 @@ impl Assembly {
     }
 
     /// Forgets those of a reader whose process has ended: the rest never comes.
-    pub(crate) fn reader_lost(&mut self, reader: &PeerId) {
+    pub(crate) fn reader_gone(&mut self, reader: &PeerId) {
         self.forget(|registration| registration.id.reader == *reader);
     }
 
@@ -162,9 +162,9 @@ mod tests {
         let never = Instant::now() + Duration::from_secs(1 << 30);
         let mut assembly = Assembly::new(100);
         assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2], never)), Assembled::Partial);
-        assembly.reader_lost(&PeerId::new("decode", 2));
+        assembly.reader_gone(&PeerId::new("decode", 2));
         assert_eq!(assembly.partial.len(), 1, "another process");
-        assembly.reader_lost(&id().reader);
+        assembly.reader_gone(&id().reader);
         assert_eq!((assembly.num_blocks, assembly.partial.len()), (0, 0));
     }
 }

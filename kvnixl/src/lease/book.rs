@@ -362,7 +362,7 @@ impl<B> LeaseBook<B> {
     }
 
     /// A reader's process is gone, see [`LostReaders`].
-    pub fn reader_lost(&mut self, reader: &PeerId, now: Instant) {
+    pub fn reader_gone(&mut self, reader: &PeerId, now: Instant) {
         self.expire(now);
         if self.options.lost_readers == LostReaders::Wait {
             return;

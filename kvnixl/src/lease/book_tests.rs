@@ -119,7 +119,7 @@ fn the_clock_starts_with_the_last_part_and_nothing_completes_before() {
     let much_later = now + 100 * TTL;
     assert_eq!(book.complete(&request("r"), lease, &a, Reading::Pull(1), much_later), Completion::Premature);
     book.heartbeat(&a, &[lease], now);
-    book.reader_lost(&a, much_later);
+    book.reader_gone(&a, much_later);
     assert!(book.take_freed().is_empty(), "the producer still writes them");
     assert!(book.ready(lease, 0, much_later));
     assert_eq!(book.take_freed()[0].why, EndReason::ReadersLost);
@@ -258,7 +258,7 @@ fn play(events: &[Happens], num_parts: u32, policy: LostReaders) {
             Happens::Heartbeat(name, life) => {
                 book.heartbeat(&reader(name, life), &[lease], now);
             }
-            Happens::Lost(name, life) => book.reader_lost(&reader(name, life), now),
+            Happens::Lost(name, life) => book.reader_gone(&reader(name, life), now),
             Happens::Abort => {
                 book.abort(lease, now);
             }
@@ -387,7 +387,7 @@ proptest! {
                 5 => drop(book.ready(lease, 0, now)),
                 _ => {
                     now += Duration::from_secs(wait);
-                    book.reader_lost(&peer, now);
+                    book.reader_gone(&peer, now);
                 }
             }
             for freed in book.take_freed() {

@@ -315,11 +315,11 @@ impl PushBook {
     }
 
     /// A decode worker's process is gone: nothing more is written to it.
-    pub fn reader_lost(&mut self, reader: &PeerId, now: Instant) {
+    pub fn reader_gone(&mut self, reader: &PeerId, now: Instant) {
         let first = PushId { reader: reader.clone(), reservation: ReservationId(0) };
         let from_first = self.pushes.range(first..).map(|(id, _)| id);
-        let lost: Vec<PushId> = from_first.take_while(|id| id.reader == *reader).cloned().collect();
-        for id in lost {
+        let theirs: Vec<PushId> = from_first.take_while(|id| id.reader == *reader).cloned().collect();
+        for id in theirs {
             self.stop(&id, now);
         }
     }

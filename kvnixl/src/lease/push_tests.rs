@@ -63,7 +63,7 @@ fn nothing_is_released_while_a_write_may_land() {
     let stops: [fn(&mut PushBook, Instant); 5] = [
         |book, now| book.lease_ended(&request(0), LeaseId(5), now),
         |book, now| book.cancel(&id(1), now),
-        |book, now| book.reader_lost(&id(1).reader, now),
+        |book, now| book.reader_gone(&id(1).reader, now),
         |book, now| book.expire(now + SECOND),
         |book, now| book.failed(&id(1), now),
     ];
