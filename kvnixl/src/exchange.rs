@@ -91,6 +91,9 @@ pub struct Exchange<B> {
     watched: Watched,
 }
 
+/// When notifications that could not be taken are asked for again: not at once, the error may last.
+const TAKE_AGAIN: Duration = Duration::from_millis(50);
+
 impl<B> Exchange<B> {
     /// An exchange over an agent; the only one, since it takes all notifications.
     #[must_use]
@@ -204,11 +207,16 @@ impl<B> Exchange<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Nixl`] when notifications cannot be taken; nothing is lost by it.
+    /// [`Error::Nixl`] when notifications cannot be taken; nothing is lost by it. [`Agent::event_fd`] becomes readable
+    /// again soon.
     pub fn poll(&mut self, now: Instant) -> Result<Vec<Event<B>>> {
         let agent = self.link.agent.clone();
         agent.clear_events();
-        for notification in agent.notifications()? {
+        let notifications = agent.notifications().inspect_err(|_| {
+            // The descriptor was cleared, and who waits for it would not ask again.
+            agent.raise_event_at(after(now, TAKE_AGAIN));
+        })?;
+        for notification in notifications {
             self.take(notification, now);
         }
         if self.next_heartbeat.is_none_or(|next| now >= next) {

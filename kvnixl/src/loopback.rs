@@ -25,6 +25,7 @@ struct Network {
     stalled: AtomicBool,
     broken: AtomicBool,
     losing: AtomicBool,
+    deaf: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +61,11 @@ impl LoopbackNetwork {
     /// While `true`, notifications are taken and never arrive.
     pub fn lose_notifications(&self, losing: bool) {
         self.inner.losing.store(losing, Ordering::Release);
+    }
+
+    /// While `true`, no agent can take notifications: they wait.
+    pub fn break_notifications(&self, broken: bool) {
+        self.inner.deaf.store(broken, Ordering::Release);
     }
 
     pub(crate) fn join(&self, name: &str) -> LoopbackTransport {
@@ -143,6 +149,9 @@ impl Transport for LoopbackTransport {
     }
 
     fn notifications(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        if self.network.deaf.load(Ordering::Acquire) {
+            return Err(refused("notifications are broken".to_owned()));
+        }
         let mut nodes = self.network.nodes();
         Ok(nodes.get_mut(&self.name).map(|node| std::mem::take(&mut node.mailbox)).unwrap_or_default())
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Worker, descriptor};
 use kvnixl::lease::{EndReason, RequestId};
-use kvnixl::{Event, Exchange, ExchangeOptions, LoopbackNetwork, TransferOptions};
+use kvnixl::{Error, Event, Exchange, ExchangeOptions, LoopbackNetwork, TransferOptions};
 use kvplan::Op;
 
 const LEN: usize = 16 << 10;
@@ -125,6 +125,32 @@ fn a_deadline_is_told_in_time_however_seldom_notifications_are_asked_for() {
     let late = Duration::from_secs(2);
     assert!(readable(fd, late), "asleep past the deadline");
     assert!(Instant::now() >= due && due.elapsed() < late);
+    drop((exchange, agent, memory));
+}
+
+#[test]
+fn a_poll_that_cannot_take_notifications_is_repeated_soon_and_not_at_once() {
+    let network = LoopbackNetwork::new();
+    let (ours, theirs) = (Worker::loopback("decode", &network, LEN, 1), Worker::loopback("prefill", &network, LEN, 2));
+    let peer = theirs.agent.connect(&ours.agent.export().unwrap()).unwrap();
+    let Worker { agent, memory } = ours;
+    let agent = Arc::new(agent);
+    let mut exchange: Exchange<()> = Exchange::new(agent.clone(), ExchangeOptions::default());
+    // Only the poll itself asks for notifications in this test's time.
+    let fd = agent.event_fd(PATIENCE * 10).unwrap();
+    exchange.poll(Instant::now()).unwrap();
+    theirs.agent.notify(&peer, b"hello").unwrap();
+
+    network.break_notifications(true);
+    for _ in 0..3 {
+        let start = Instant::now();
+        assert!(matches!(exchange.poll(start), Err(Error::Loopback { .. })));
+        assert!(readable(fd, PATIENCE), "it would sleep until the heartbeat");
+        assert!(start.elapsed() >= MILLISECOND * 50, "a busy loop");
+    }
+    network.break_notifications(false);
+    let events = exchange.poll(Instant::now()).unwrap();
+    assert!(matches!(&events[..], [Event::Notification(hello)] if hello.message == b"hello"), "{events:?}");
     drop((exchange, agent, memory));
 }
 
