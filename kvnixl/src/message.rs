@@ -19,8 +19,6 @@ use crate::notify::MAX_NOTIFICATION_BYTES;
 pub const MESSAGE_VERSION: u16 = 1;
 
 const MAGIC: [u8; 4] = *b"KVNM";
-/// Magic and version.
-const FIXED: usize = 6;
 /// Deepest nesting; a registration needs 4.
 const MAX_DEPTH: usize = 16;
 /// Block ids in one message: 5 bytes each at most, and room for the rest.
@@ -238,13 +236,9 @@ impl Message {
     ///
     /// [`Error::MessageVersion`], [`Error::MessageKind`], [`Error::MessageMalformed`], [`Error::RequestIdLength`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Self>> {
-        let Some(([m0, m1, m2, m3, v0, v1], rest)) = bytes.split_first_chunk::<FIXED>().filter(|_| is_ours(bytes))
-        else {
-            // Our magic and nothing else is ours, and cut off.
-            return if is_ours(bytes) { Err(malformed("version", None)) } else { Ok(None) };
-        };
-        debug_assert_eq!([*m0, *m1, *m2, *m3], MAGIC);
-        let remote = u16::from_be_bytes([*v0, *v1]);
+        let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Ok(None) };
+        let (version, rest) = rest.split_first_chunk().ok_or_else(|| malformed("version", None))?;
+        let remote = u16::from_be_bytes(*version);
         if remote != MESSAGE_VERSION {
             return Err(Error::MessageVersion { local: MESSAGE_VERSION, remote });
         }
@@ -347,10 +341,6 @@ impl Message {
         };
         chunks.into_iter().zip(0_u32..).map(message).collect()
     }
-}
-
-fn is_ours(bytes: &[u8]) -> bool {
-    bytes.starts_with(&MAGIC)
 }
 
 fn malformed(what: &'static str, source: Option<rmp_serde::decode::Error>) -> Error {
