@@ -251,14 +251,13 @@ impl<B> Exchange<B> {
     /// Counts since the start.
     #[must_use]
     pub fn stats(&self) -> ExchangeStats {
-        let too_long = self.link.agent.stats().notifications_dropped;
         ExchangeStats {
             leases: self.producer.leases.stats(),
             push: self.producer.push.stats(),
             pulls: self.consumer.stats(),
             reservations: self.consumer.reservations.stats(),
             peers: self.link.peers.stats(),
-            messages: MessageStats { too_long, ..self.link.stats },
+            messages: self.link.stats,
             refused_chunks: self.producer.refused_chunks,
         }
     }

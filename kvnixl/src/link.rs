@@ -15,7 +15,8 @@ use crate::quarantine::Claim;
 use crate::state::TransferState;
 use crate::transfer::{Transfer, TransferOptions};
 
-/// Counts of messages since the start.
+/// Counts of messages since the start. What is too long to be one is in
+/// [`Stats::notifications_dropped`](crate::Stats::notifications_dropped).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageStats {
@@ -31,8 +32,6 @@ pub struct MessageStats {
     pub unsupported: u64,
     /// From senders that are not agents of this library.
     pub anonymous: u64,
-    /// Longer than [`MAX_NOTIFICATION_BYTES`](crate::MAX_NOTIFICATION_BYTES), ours or not; dropped.
-    pub too_long: u64,
 }
 
 /// What is known of a message that was to be sent.
