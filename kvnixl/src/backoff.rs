@@ -4,22 +4,25 @@ use std::time::{Duration, Instant};
 
 use crate::lease::after;
 
-/// First wait before something is asked again; doubles up to [`LONGEST_WAIT`].
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Longest wait before something is asked again.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
-
 /// Something that is asked again and again, ever more rarely.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     next: Instant,
     wait: Duration,
+    first: Duration,
+    longest: Duration,
 }
 
 impl Backoff {
-    /// To be asked at once.
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { next: now, wait: FIRST_WAIT }
+    /// To be asked at this time, again after the first wait, and then after twice the wait before it up to the longest.
+    pub(crate) fn new(first: Duration, longest: Duration, at: Instant) -> Self {
+        let first = first.min(longest);
+        Self { next: at, wait: first, first, longest }
+    }
+
+    /// A message that its peer answers: to be sent at once, again after 50 ms, and at last every second.
+    pub(crate) fn of_messages(now: Instant) -> Self {
+        Self::new(Duration::from_millis(50), Duration::from_secs(1), now)
     }
 
     /// When to ask.
@@ -27,9 +30,14 @@ impl Backoff {
         self.next
     }
 
-    /// It was asked.
+    /// To be asked at this time, as if for the first time.
+    pub(crate) fn restart(&mut self, at: Instant) {
+        (self.next, self.wait) = (at, self.first);
+    }
+
+    /// It was asked, or failed.
     pub(crate) fn asked(&mut self, now: Instant) {
         self.next = after(now, self.wait);
-        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        self.wait = self.wait.saturating_mul(2).min(self.longest);
     }
 }

@@ -201,7 +201,7 @@ impl<B> Consumer<B> {
         let mut asks = BTreeMap::new();
         let mut due: Vec<(ReservationId, Vec<PeerId>)> = Vec::new();
         for (id, _, writers) in self.reservations.quarantined() {
-            let mut backoff = self.asks.get(&id).copied().unwrap_or_else(|| Backoff::new(now));
+            let mut backoff = self.asks.get(&id).copied().unwrap_or_else(|| Backoff::of_messages(now));
             if now >= backoff.next() {
                 due.push((id, writers.cloned().collect()));
                 backoff.asked(now);

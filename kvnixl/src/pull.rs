@@ -67,7 +67,7 @@ impl<B> Pull<B> {
                 match reading {
                     TransferState::InProgress => {}
                     TransferState::Done if self.failed => *state = PartState::Over,
-                    TransferState::Done => *state = PartState::Completing(Backoff::new(now)),
+                    TransferState::Done => *state = PartState::Completing(Backoff::of_messages(now)),
                     TransferState::Failed { cause, .. } => {
                         why = why.or(Some(PullFailed::Transfer { peer: peer.clone(), source: cause }));
                         if settled {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::book::after;
 use super::identity::PeerId;
+use crate::backoff::Backoff;
 
 /// How peers are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,12 +111,10 @@ struct Entry {
     state: PeerState,
     in_flight: usize,
     last_used: Instant,
-    /// Failures in a row.
-    failures: u32,
-    /// A fetch before this time is too early.
-    retry_at: Instant,
-    /// A fetch has been asked for and not answered.
-    fetching: bool,
+    /// When to fetch its blob.
+    fetch: Backoff,
+    /// A fetch has been asked for and not answered; it has failed at this time.
+    fetching: Option<Instant>,
     /// Draining for good.
     leaving: bool,
     past: VecDeque<u64>,
@@ -147,10 +146,7 @@ impl PeerBook {
 
     /// Somebody wants to use a peer.
     pub fn want(&mut self, name: &str, now: Instant) -> Wanted {
-        if !self.peers.contains_key(name) {
-            self.peers.insert(Arc::from(name), Entry::new(now));
-        }
-        let Some(entry) = self.peers.get_mut(name) else { return Wanted::Fetch };
+        let entry = self.peers.entry(Arc::from(name)).or_insert_with(|| Entry::new(&self.options, now));
         match (entry.state, entry.incarnation) {
             (PeerState::Ready, Some(incarnation)) => {
                 entry.last_used = now;
@@ -159,16 +155,16 @@ impl PeerBook {
             (PeerState::Draining, _) => return Wanted::Draining,
             _ => {}
         }
-        if entry.fetching && now >= entry.retry_at {
+        if entry.fetching.is_some_and(|timeout| now >= timeout) {
             // Never answered.
             self.stats.failed_fetches += 1;
-            entry.fail_fetch(&self.options, now);
+            entry.fail_fetch(now);
         }
-        if now < entry.retry_at {
-            return Wanted::Wait(entry.retry_at);
+        let next = entry.fetching.unwrap_or(entry.fetch.next());
+        if now < next {
+            return Wanted::Wait(next);
         }
-        entry.fetching = true;
-        entry.retry_at = after(now, self.options.fetch_timeout);
+        entry.fetching = Some(after(now, self.options.fetch_timeout));
         self.stats.fetches += 1;
         Wanted::Fetch
     }
@@ -177,7 +173,7 @@ impl PeerBook {
     pub fn fetch_failed(&mut self, name: &str, now: Instant) {
         if let Some(entry) = self.peers.get_mut(name).filter(|entry| entry.state != PeerState::Ready) {
             self.stats.failed_fetches += 1;
-            entry.fail_fetch(&self.options, now);
+            entry.fail_fetch(now);
         }
     }
 
@@ -204,7 +200,7 @@ impl PeerBook {
             self.stats.stale += 1;
             return loaded;
         }
-        let entry = self.peers.entry(peer.name.clone()).or_insert_with(|| Entry::new(now));
+        let entry = self.peers.entry(peer.name.clone()).or_insert_with(|| Entry::new(&self.options, now));
         if let Loaded::Replaced(old) = &loaded {
             self.stats.replaced += 1;
             entry.past.push_back(old.incarnation);
@@ -222,7 +218,8 @@ impl PeerBook {
         }
         entry.incarnation = Some(peer.incarnation);
         entry.generation = generation;
-        (entry.last_used, entry.failures, entry.fetching) = (now, 0, false);
+        entry.last_used = now;
+        entry.fetch_at(now);
         if !entry.leaving {
             entry.state = PeerState::Ready;
         }
@@ -277,12 +274,11 @@ impl PeerBook {
 
     /// Something with the peer failed, or it said goodbye: nothing more is started. Whether that is news.
     pub fn lost(&mut self, peer: &PeerId, now: Instant) -> bool {
-        let retry = self.options.first_retry;
+        let first_retry = self.options.first_retry;
         match self.current_mut(peer) {
             Some(entry) if matches!(entry.state, PeerState::Ready | PeerState::Connecting) => {
                 entry.state = PeerState::Lost;
-                entry.retry_at = after(now, retry);
-                entry.fetching = false;
+                entry.fetch_at(after(now, first_retry));
                 self.stats.lost += 1;
                 true
             }
@@ -296,7 +292,7 @@ impl PeerBook {
             Some(entry) if generation > entry.generation && !entry.leaving => {
                 entry.told = entry.told.max(generation);
                 entry.state = PeerState::Connecting;
-                (entry.retry_at, entry.fetching) = (now, false);
+                entry.fetch_at(now);
             }
             _ => {}
         }
@@ -373,7 +369,7 @@ impl PeerBook {
 }
 
 impl Entry {
-    fn new(now: Instant) -> Self {
+    fn new(options: &PeerOptions, now: Instant) -> Self {
         Self {
             incarnation: None,
             generation: 0,
@@ -381,18 +377,21 @@ impl Entry {
             state: PeerState::Connecting,
             in_flight: 0,
             last_used: now,
-            failures: 0,
-            retry_at: now,
-            fetching: false,
+            fetch: Backoff::new(options.first_retry, options.max_retry, now),
+            fetching: None,
             leaving: false,
             past: VecDeque::new(),
         }
     }
 
-    fn fail_fetch(&mut self, options: &PeerOptions, now: Instant) {
-        let doubled = options.first_retry.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX));
-        self.failures = self.failures.saturating_add(1).min(31);
-        self.fetching = false;
-        self.retry_at = after(now, doubled.min(options.max_retry));
+    /// To be fetched at this time, whatever has failed before.
+    fn fetch_at(&mut self, at: Instant) {
+        self.fetch.restart(at);
+        self.fetching = None;
+    }
+
+    fn fail_fetch(&mut self, now: Instant) {
+        self.fetch.asked(now);
+        self.fetching = None;
     }
 }
