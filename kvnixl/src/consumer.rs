@@ -317,7 +317,7 @@ impl<B> Exchange<B> {
         let id = self.consumer.reservations.reserve(request.clone(), blocks, writers, deadline);
         let ttl = deadline.saturating_duration_since(now);
         for (peer, lists) in by_peer {
-            for (message, chunk) in Message::registers(&request, id, &lists, ttl).iter().zip(0_u32..) {
+            for (message, chunk) in Message::reserves(&request, id, &lists, ttl).iter().zip(0_u32..) {
                 match (self.link.tell(&peer, message, now), chunk) {
                     (Sent::Yes, _) => continue,
                     // It knows of nothing.

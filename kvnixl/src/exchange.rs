@@ -294,7 +294,7 @@ impl<B> Exchange<B> {
                 producer.completed(link, from, request, lease, reading, now);
             }
             Message::Heartbeat { leases } => producer.heartbeat(link, from, &leases, now),
-            Message::Register { request, reservation, lists, ttl, chunk: number, last } => {
+            Message::Reserve { request, reservation, lists, ttl, chunk: number, last } => {
                 let id = PushId { reader: from.clone(), reservation };
                 let chunk = Chunk { id, request, lists, deadline: after(now, ttl), number, last };
                 producer.register(chunk, now, events);
@@ -314,7 +314,7 @@ impl<B> Exchange<B> {
                 events.push(Event::PeerStale(from.clone()));
             }
             Message::Drained { generation } => self.withdrawals.answered(from, generation),
-            Message::Registered { generation } => {
+            Message::MemoryRegistered { generation } => {
                 link.peers.told_generation(from, generation, now);
                 events.push(Event::PeerStale(from.clone()));
             }

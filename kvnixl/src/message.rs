@@ -39,8 +39,9 @@ pub(crate) enum Message {
     Heartbeat { leases: Vec<LeaseId> },
     /// Producer to reader: these leases are not in force.
     Ended { leases: Vec<LeaseId> },
-    /// Reader to producer: write the request into these blocks. Long lists take several messages.
-    Register {
+    /// Reader to producer: write the request into these blocks. Long lists take several messages. `register` on the
+    /// wire, and a [`Registration`](crate::lease::Registration) once it has arrived.
+    Reserve {
         request: RequestId,
         reservation: ReservationId,
         lists: Vec<BlockList>,
@@ -61,8 +62,8 @@ pub(crate) enum Message {
     Withdraw { generation: u64 },
     /// Nothing of the sender touches the receiver's memory of this generation any more.
     Drained { generation: u64 },
-    /// The sender has registered memory anew: fetch its blob.
-    Registered { generation: u64 },
+    /// The sender has registered memory with NIXL anew: fetch its blob. `registered` on the wire.
+    MemoryRegistered { generation: u64 },
     /// The sender ends; everything of it has settled.
     Goodbye,
 }
@@ -119,7 +120,7 @@ struct LeasesBody {
 }
 
 #[derive(Serialize, Deserialize)]
-struct RegisterBody {
+struct ReserveBody {
     request: String,
     reservation: u64,
     lists: Vec<ListBody>,
@@ -156,13 +157,13 @@ impl Message {
             Self::Confirmed { .. } => "confirmed",
             Self::Heartbeat { .. } => "heartbeat",
             Self::Ended { .. } => "ended",
-            Self::Register { .. } => "register",
+            Self::Reserve { .. } => "register",
             Self::Cancel { .. } => "cancel",
             Self::Written { .. } => "written",
             Self::Released { .. } => "released",
             Self::Withdraw { .. } => "withdraw",
             Self::Drained { .. } => "drained",
-            Self::Registered { .. } => "registered",
+            Self::MemoryRegistered { .. } => "registered",
             Self::Goodbye => "goodbye",
         }
     }
@@ -202,7 +203,7 @@ impl Message {
             Self::Heartbeat { leases } | Self::Ended { leases } => {
                 put(bytes, &LeasesBody { leases: leases.iter().map(|lease| lease.0).collect() })
             }
-            Self::Register { request, reservation, lists, ttl, chunk, last } => {
+            Self::Reserve { request, reservation, lists, ttl, chunk, last } => {
                 let list = |list: &BlockList| ListBody {
                     group: list.group.0,
                     first: list.first,
@@ -210,7 +211,7 @@ impl Message {
                 };
                 put(
                     bytes,
-                    &RegisterBody {
+                    &ReserveBody {
                         request: request.as_str().to_owned(),
                         reservation: reservation.0,
                         lists: lists.iter().map(list).collect(),
@@ -223,7 +224,7 @@ impl Message {
             Self::Cancel { reservation } | Self::Written { reservation } | Self::Released { reservation } => {
                 put(bytes, &ReservationBody { reservation: reservation.0 })
             }
-            Self::Withdraw { generation } | Self::Drained { generation } | Self::Registered { generation } => {
+            Self::Withdraw { generation } | Self::Drained { generation } | Self::MemoryRegistered { generation } => {
                 put(bytes, &GenerationBody { generation: *generation })
             }
             Self::Goodbye => put(bytes, &NothingBody {}),
@@ -266,13 +267,13 @@ impl Message {
             "heartbeat" => Self::Heartbeat { leases: leases(next(cursor, "heartbeat")?) },
             "ended" => Self::Ended { leases: leases(next(cursor, "ended")?) },
             "register" => {
-                let RegisterBody { request, reservation, lists, ttl_ms, chunk, last } = next(cursor, "register")?;
+                let ReserveBody { request, reservation, lists, ttl_ms, chunk, last } = next(cursor, "register")?;
                 let list = |ListBody { group, first, blocks }: ListBody| BlockList {
                     group: GroupId(group),
                     first,
                     blocks: blocks.into_iter().map(BlockId).collect(),
                 };
-                Self::Register {
+                Self::Reserve {
                     request: RequestId::new(request)?,
                     reservation: ReservationId(reservation),
                     lists: lists.into_iter().map(list).collect(),
@@ -286,7 +287,7 @@ impl Message {
             "released" => Self::Released { reservation: reservation(cursor, "released")? },
             "withdraw" => Self::Withdraw { generation: generation(cursor, "withdraw")? },
             "drained" => Self::Drained { generation: generation(cursor, "drained")? },
-            "registered" => Self::Registered { generation: generation(cursor, "registered")? },
+            "registered" => Self::MemoryRegistered { generation: generation(cursor, "registered")? },
             "goodbye" => {
                 next::<NothingBody>(cursor, "goodbye")?;
                 Self::Goodbye
@@ -300,8 +301,8 @@ impl Message {
         leases.chunks(LEASES_IN_MESSAGE).map(|leases| Self::Heartbeat { leases: leases.to_vec() })
     }
 
-    /// A registration, as many messages as it takes.
-    pub(crate) fn registers(
+    /// What a producer is to write of a reservation, as many messages as it takes.
+    pub(crate) fn reserves(
         request: &RequestId,
         reservation: ReservationId,
         lists: &[BlockList],
@@ -331,7 +332,7 @@ impl Message {
             }
         }
         let num = chunks.len();
-        let message = |(lists, chunk): (Vec<BlockList>, u32)| Self::Register {
+        let message = |(lists, chunk): (Vec<BlockList>, u32)| Self::Reserve {
             request: request.clone(),
             reservation,
             lists,

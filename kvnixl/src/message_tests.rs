@@ -25,7 +25,7 @@ fn each() -> Vec<Message> {
         Message::Confirmed { request: request(), lease, reading: 5, verdict: Verdict::Unknown },
         Message::Heartbeat { leases: vec![lease, LeaseId(3)] },
         Message::Ended { leases: vec![lease] },
-        Message::Register {
+        Message::Reserve {
             request: request(),
             reservation,
             lists: vec![list(0, 12, &[5, 300, u32::MAX]), list(2, 0, &[])],
@@ -38,7 +38,7 @@ fn each() -> Vec<Message> {
         Message::Released { reservation },
         Message::Withdraw { generation: 1 },
         Message::Drained { generation: 1 },
-        Message::Registered { generation: 2 },
+        Message::MemoryRegistered { generation: 2 },
         Message::Goodbye,
     ]
 }
@@ -114,10 +114,10 @@ fn long_registrations_are_cut_into_messages_that_fit() {
     let long: Vec<u32> = (0..6000).map(|i| u32::MAX - i).collect();
     let lists: Vec<BlockList> =
         std::iter::once(list(0, 7, &long)).chain((1..300).map(|group| list(group, u64::MAX, &[u32::MAX]))).collect();
-    let messages = Message::registers(&request, ReservationId(u64::MAX), &lists, Duration::MAX);
+    let messages = Message::reserves(&request, ReservationId(u64::MAX), &lists, Duration::MAX);
     let mut chunks: Vec<BlockList> = Vec::new();
     for (i, message) in messages.iter().enumerate() {
-        let Some(Message::Register { lists, chunk, last, .. }) = Message::decode(&message.encode().unwrap()).unwrap()
+        let Some(Message::Reserve { lists, chunk, last, .. }) = Message::decode(&message.encode().unwrap()).unwrap()
         else {
             panic!("not a registration");
         };
@@ -135,8 +135,8 @@ fn long_registrations_are_cut_into_messages_that_fit() {
         }
     }
     assert_eq!(whole, lists);
-    let none = Message::registers(&request, ReservationId(1), &[], Duration::ZERO);
-    assert!(matches!(&none[..], [Message::Register { last: true, chunk: 0, .. }]));
+    let none = Message::reserves(&request, ReservationId(1), &[], Duration::ZERO);
+    assert!(matches!(&none[..], [Message::Reserve { last: true, chunk: 0, .. }]));
     let leases: Vec<LeaseId> = (0..2000).map(|i| LeaseId(u64::MAX - i)).collect();
     let beats: Vec<Vec<u8>> = Message::heartbeats(&leases).map(|beat| beat.encode().unwrap()).collect();
     assert_eq!(beats.len(), 3);

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::exchange::{Exchange, ExchangeOptions};
 use crate::lease::{
-    Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Reading, Registered,
+    Admission, Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Reading,
     RequestId,
 };
 use crate::link::{Link, Load, Moving};
@@ -93,7 +93,7 @@ impl<B> Producer<B> {
                 return self.push.cancel(&id, now);
             }
         };
-        if let Registered::Met(_) = self.push.register(registration, now) {
+        if let Admission::Met(_) = self.push.register(registration, now) {
             self.met(id, now, events);
         }
     }

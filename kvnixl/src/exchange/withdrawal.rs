@@ -78,7 +78,7 @@ impl<B> Exchange<B> {
     pub fn registered(&mut self, now: Instant) {
         self.withdrawals.ours = None;
         let generation = self.link.agent.generation();
-        self.tell_all(&Message::Registered { generation }, now);
+        self.tell_all(&Message::MemoryRegistered { generation }, now);
     }
 
     /// Tells peers whose memory nothing of ours touches any more.

@@ -29,7 +29,7 @@ pub(crate) use book::after;
 pub use book::{Completion, EndReason, Freed, LeaseBook, LeaseOptions, LeaseStats, LostReaders};
 pub use identity::{LeaseId, MAX_REQUEST_ID_BYTES, PeerId, Reading, RequestId, ReservationId};
 pub use peers::{Loaded, PeerBook, PeerOptions, PeerState, PeerStats, Wanted};
-pub use push::{Outcome, PushBook, PushId, PushOptions, PushStats, Registered, Registration, Resolved};
+pub use push::{Admission, Outcome, PushBook, PushId, PushOptions, PushStats, Registration, Resolved};
 pub use reservation::{ReservationBook, ReservationEvent, ReservationStats, WhyFailed, WriterAnswer};
 
 #[cfg(test)]

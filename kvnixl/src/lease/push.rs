@@ -71,7 +71,7 @@ impl Registration {
 
 /// What became of a registration that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Registered {
+pub enum Admission {
     /// The request has no lease yet.
     Waits,
     /// The request is here: write its parts as they are ready.
@@ -173,22 +173,22 @@ impl PushBook {
     }
 
     /// A decode worker says where it wants a request.
-    pub fn register(&mut self, registration: Registration, now: Instant) -> Registered {
+    pub fn register(&mut self, registration: Registration, now: Instant) -> Admission {
         let id = registration.id.clone();
         if let Some(&outcome) = self.ended.get(&id) {
             self.stats.duplicates += 1;
             self.resolved.push(Resolved { id, outcome });
-            return Registered::Ended(outcome);
+            return Admission::Ended(outcome);
         }
         if self.pushes.contains_key(&id) {
             self.stats.duplicates += 1;
-            return Registered::Duplicate;
+            return Admission::Duplicate;
         }
         let num_blocks = self.num_blocks.saturating_add(registration.num_blocks());
         if self.pushes.len() >= self.options.max_registrations || num_blocks > self.options.max_blocks {
             self.stats.refused += 1;
             self.conclude(id, Outcome::Released, now);
-            return Registered::Full;
+            return Admission::Full;
         }
         self.num_blocks = num_blocks;
         self.stats.registered += 1;
@@ -207,7 +207,7 @@ impl PushBook {
             stopping: false,
         };
         self.pushes.insert(id, push);
-        lease.map_or(Registered::Waits, Registered::Met)
+        lease.map_or(Admission::Waits, Admission::Met)
     }
 
     /// A request has a lease: registrations for it may be written. Returns those that had waited.

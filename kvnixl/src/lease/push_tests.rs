@@ -34,14 +34,14 @@ fn a_registration_meets_its_request_in_either_order() {
     for registration_first in [true, false] {
         let mut book = PushBook::new(PushOptions::default());
         if registration_first {
-            assert_eq!(book.register(registration(1, 0, now + SECOND), now), Registered::Waits);
+            assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Waits);
             assert!(!book.begin(&id(1), 0, now), "nothing to write yet");
             assert_eq!(book.offer(request(0), lease), [id(1)]);
         } else {
             assert!(book.offer(request(0), lease).is_empty());
-            assert_eq!(book.register(registration(1, 0, now + SECOND), now), Registered::Met(lease));
+            assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Met(lease));
         }
-        assert_eq!(book.register(registration(1, 0, now + SECOND), now), Registered::Duplicate);
+        assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Duplicate);
         assert_eq!(book.of_lease(lease), [id(1)]);
         // Two parts, as they become ready.
         assert!(book.begin(&id(1), 1, now) && !book.begin(&id(1), 1, now));
@@ -52,7 +52,7 @@ fn a_registration_meets_its_request_in_either_order() {
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Written)]);
         // Told again to a decode worker that asks.
         book.cancel(&id(1), now);
-        assert_eq!(book.register(registration(1, 0, now + SECOND), now), Registered::Ended(Outcome::Written));
+        assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Ended(Outcome::Written));
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Written), resolved(1, Outcome::Written)]);
     }
 }
@@ -98,7 +98,7 @@ fn a_cancelled_registration_that_arrives_late_is_not_written() {
     let mut book = PushBook::new(PushOptions::default());
     book.cancel(&id(1), now);
     book.offer(request(0), LeaseId(5));
-    assert_eq!(book.register(registration(1, 0, now + SECOND), now), Registered::Ended(Outcome::Released));
+    assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Ended(Outcome::Released));
     assert!(!book.begin(&id(1), 0, now));
 }
 
@@ -106,11 +106,11 @@ fn a_cancelled_registration_that_arrives_late_is_not_written() {
 fn registrations_and_their_blocks_are_bounded() {
     let now = Instant::now();
     let mut book = PushBook::new(PushOptions { max_blocks: 3, ..PushOptions::default() });
-    assert_eq!(book.register(registration(1, 0, now + SECOND), now), Registered::Waits);
-    assert_eq!(book.register(registration(2, 0, now + SECOND), now), Registered::Full);
+    assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Waits);
+    assert_eq!(book.register(registration(2, 0, now + SECOND), now), Admission::Full);
     book.expire(now + SECOND);
     assert_eq!(book.take_resolved(), [resolved(2, Outcome::Released), resolved(1, Outcome::Released)]);
-    assert_eq!(book.register(registration(3, 0, now + 3 * SECOND), now), Registered::Waits);
+    assert_eq!(book.register(registration(3, 0, now + 3 * SECOND), now), Admission::Waits);
     assert_eq!((book.stats().refused, book.stats().expired, book.stats().waiting), (1, 1, 1));
 }
 
