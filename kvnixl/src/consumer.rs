@@ -336,10 +336,8 @@ impl<B> Exchange<B> {
         self.consumer.reservations.cancel(id)
     }
 
-    /// The book of reservations, for its [`stats`](ReservationBook::stats) and what is in
-    /// [quarantine](ReservationBook::quarantined).
-    #[must_use]
-    pub fn reservations(&self) -> &ReservationBook<B> {
-        &self.consumer.reservations
+    /// Reservations that failed and the writers that have not answered: whose blocks are in quarantine, and why.
+    pub fn quarantined(&self) -> impl Iterator<Item = (ReservationId, &RequestId, impl Iterator<Item = &PeerId>)> {
+        self.consumer.reservations.quarantined()
     }
 }

@@ -70,7 +70,7 @@
 //! | how does an engine hold, pull and push requests? | [`Exchange`] in `exchange`, `producer`, `consumer`, `pull` |
 //! | what is the engine told? | [`Event`] in `event` |
 //! | what do producers and consumers tell each other? | `message`, `link` |
-//! | what moves the bytes? | [`Transport`]: `nixl`, `loopback` |
+//! | what moves the bytes? | `transport`: `nixl`, `loopback` |
 //!
 //! # Not here
 //!
@@ -128,4 +128,4 @@ pub use quarantine::Quarantined;
 pub use state::{TransferState, TransferStats};
 pub use stats::{BUCKET_SECONDS, Failures, Histogram, Stats};
 pub use transfer::{Transfer, TransferOptions};
-pub use transport::{Piece, Progress, Request, RequestError, Transport};
+pub use transport::Piece;

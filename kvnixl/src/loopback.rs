@@ -9,7 +9,7 @@ use kvspec::MemKind;
 
 use crate::error::{Error, Result};
 use crate::memory::shown;
-use crate::transport::{Piece, Progress, Request, RequestError, Transport};
+use crate::transport::{Piece, Progress, RequestFailed, Transport, TransportRequest};
 
 /// Agents of one process that can reach each other. Cheap to clone: clones are the same network.
 ///
@@ -132,7 +132,7 @@ impl Transport for LoopbackTransport {
         if self.peers().remove(peer) { Ok(()) } else { Err(refused(format!("peer {peer} is not loaded"))) }
     }
 
-    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn Request>> {
+    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn TransportRequest>> {
         self.known(peer)?;
         let (name, peer) = (self.name.clone(), peer.to_owned());
         Ok(Box::new(LoopbackRequest { network: self.network.clone(), name, peer, op, pieces: pieces.to_vec() }))
@@ -217,19 +217,19 @@ fn contains(range: &MemoryRange, address: u64, len: u64) -> bool {
     address.checked_sub(range.base).and_then(|skip| skip.checked_add(len)).is_some_and(|end| end <= range.len)
 }
 
-impl Request for LoopbackRequest {
-    fn post(&mut self) -> Result<Progress, RequestError> {
+impl TransportRequest for LoopbackRequest {
+    fn post(&mut self) -> Result<Progress, RequestFailed> {
         if self.network.broken.load(Ordering::Acquire) {
-            return Err(RequestError { cause: refused("requests are broken".to_owned()), settled: false });
+            return Err(RequestFailed { cause: refused("requests are broken".to_owned()), settled: false });
         }
         if self.network.stalled.load(Ordering::Acquire) {
             return Ok(Progress::InProgress);
         }
-        self.copy().map_err(|cause| RequestError { cause, settled: true })?;
+        self.copy().map_err(|cause| RequestFailed { cause, settled: true })?;
         Ok(Progress::Done)
     }
 
-    fn poll(&mut self) -> Result<Progress, RequestError> {
+    fn poll(&mut self) -> Result<Progress, RequestFailed> {
         self.post()
     }
 

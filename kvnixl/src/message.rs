@@ -40,7 +40,7 @@ pub(crate) enum Message {
     /// Producer to reader: these leases are not in force.
     Ended { leases: Vec<LeaseId> },
     /// Reader to producer: write the request into these blocks. Long lists take several messages. `register` on the
-    /// wire, and a [`Registration`](crate::lease::Registration) once it has arrived.
+    /// wire, and a `Registration` once it has arrived.
     Reserve {
         request: RequestId,
         reservation: ReservationId,

@@ -17,7 +17,7 @@ use nixl_sys::{
 use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::memory::shown;
-use crate::transport::{Piece, Progress, Request, RequestError, Transport};
+use crate::transport::{Piece, Progress, RequestFailed, Transport, TransportRequest};
 
 /// How NIXL is set up for an agent.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Transport for NixlTransport {
         self.agent.invalidate_remote_md(peer).map_err(failed("invalidate_remote_md", peer))
     }
 
-    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn Request>> {
+    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn TransportRequest>> {
         let list = |mem| XferDescList::new(mem_type(mem)).map_err(failed("create_xfer_dlist", peer));
         let first = pieces.first().ok_or_else(|| failed("create_xfer_req", peer)(NixlError::InvalidParam))?;
         let (mut local, mut remote) = (list(first.local_mem)?, list(first.remote_mem)?);
@@ -196,13 +196,13 @@ const LINGER: Duration = Duration::from_millis(50);
 const LINGER_FORGOTTEN: Duration = Duration::from_secs(1);
 
 impl NixlRequest {
-    fn answer(&self, call: &'static str, source: NixlError, settled: bool) -> RequestError {
-        RequestError { cause: Error::Nixl { call, subject: format!("a request with {}", self.peer), source }, settled }
+    fn answer(&self, call: &'static str, source: NixlError, settled: bool) -> RequestFailed {
+        RequestFailed { cause: Error::Nixl { call, subject: format!("a request with {}", self.peer), source }, settled }
     }
 }
 
-impl Request for NixlRequest {
-    fn post(&mut self) -> Result<Progress, RequestError> {
+impl TransportRequest for NixlRequest {
+    fn post(&mut self) -> Result<Progress, RequestFailed> {
         match self.agent.post_xfer_req(&self.request, None) {
             Ok(true) => Ok(Progress::InProgress),
             Ok(false) => Ok(Progress::Done),
@@ -215,7 +215,7 @@ impl Request for NixlRequest {
         }
     }
 
-    fn poll(&mut self) -> Result<Progress, RequestError> {
+    fn poll(&mut self) -> Result<Progress, RequestFailed> {
         match self.agent.get_xfer_status(&self.request) {
             Ok(XferStatus::Success) => Ok(Progress::Done),
             Ok(XferStatus::InProgress) => Ok(Progress::InProgress),

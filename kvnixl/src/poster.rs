@@ -19,7 +19,7 @@ use crate::host::Watch;
 use crate::inbox::{Inbox, Pause, Refused};
 use crate::quarantine::{Claim, Ledger, Quarantined};
 use crate::transfer::Shared;
-use crate::transport::{Piece, Progress, Request, RequestError, Transport};
+use crate::transport::{Piece, Progress, RequestFailed, Transport, TransportRequest};
 use crate::wake::Wake;
 
 /// A transfer, as the thread works on it.
@@ -55,7 +55,7 @@ pub(crate) struct Job {
 /// A request that NIXL has, and what it moves.
 #[derive(Debug)]
 pub(crate) struct Posted {
-    request: Box<dyn Request>,
+    request: Box<dyn TransportRequest>,
     pieces: Vec<Piece>,
 }
 
@@ -311,11 +311,11 @@ impl Job {
         }
     }
 
-    fn account(&mut self, posted: Posted, progress: Result<Progress, RequestError>) {
+    fn account(&mut self, posted: Posted, progress: Result<Progress, RequestFailed>) {
         match progress {
             Ok(Progress::Done) => {}
             Ok(Progress::InProgress) => self.outstanding.push(posted),
-            Err(RequestError { cause, settled }) => {
+            Err(RequestFailed { cause, settled }) => {
                 if !settled {
                     self.stuck.push(posted);
                 }

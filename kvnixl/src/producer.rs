@@ -178,13 +178,15 @@ impl<B> Producer<B> {
 }
 
 impl<B> Exchange<B> {
-    /// Holds a request's blocks under a lease until `readers` readers have completed, see [`LeaseBook::hold`] and
-    /// [`kvplan::readers`]. Give readers the request, the lease, and this agent's name. Readers are told apart by the
-    /// names of their agents.
+    /// Holds a request's blocks under a lease until `readers` different readers have completed, see
+    /// [`kvplan::readers`]. The number may be set later ([`set_readers`](Self::set_readers)); until then only expiry and
+    /// [`abort`](Self::abort) free the blocks. `num_parts` parts become [`ready`](Self::ready) one by one; 0 for blocks
+    /// that are complete. Give readers the request, the lease, and this agent's name. Readers are told apart by the names
+    /// of their agents.
     ///
     /// # Errors
     ///
-    /// [`Error::RequestHeld`]; gives the blocks back.
+    /// [`Error::RequestHeld`] while the same request has a lease; gives the blocks back.
     pub fn hold(
         &mut self,
         request: RequestId,
@@ -203,7 +205,8 @@ impl<B> Exchange<B> {
         Ok(lease)
     }
 
-    /// Sets the number of readers of a lease, see [`LeaseBook::set_readers`].
+    /// Sets the number of readers of a lease whose number was not known, or corrects it. Whether the lease is in force; it
+    /// may end by this.
     pub fn set_readers(&mut self, lease: LeaseId, readers: usize, now: Instant) -> bool {
         self.producer.leases.set_readers(lease, readers, now)
     }
@@ -271,9 +274,15 @@ impl<B> Exchange<B> {
         }
     }
 
-    /// The book of leases, for its [`stats`](LeaseBook::stats).
+    /// The lease of a request, if one is in force.
     #[must_use]
-    pub fn leases(&self) -> &LeaseBook<B> {
-        &self.producer.leases
+    pub fn lease_of(&self, request: &RequestId) -> Option<LeaseId> {
+        self.producer.leases.lease_of(request)
+    }
+
+    /// Whether a lease is in force.
+    #[must_use]
+    pub fn is_good(&self, lease: LeaseId, now: Instant) -> bool {
+        self.producer.leases.is_good(lease, now)
     }
 }

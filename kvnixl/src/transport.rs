@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// What moves bytes for an agent.
 ///
 /// Addresses that arrive here were checked against the registered ranges of both sides.
-pub trait Transport: Send + Sync + fmt::Debug {
+pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// The agent's name on this transport: unique among all agents that meet.
     fn name(&self) -> &str;
 
@@ -59,7 +59,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// What the transport says, for example that the peer is not known.
-    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn Request>>;
+    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn TransportRequest>>;
 
     /// Sends a notification. May block while a request is being posted.
     ///
@@ -79,21 +79,21 @@ pub trait Transport: Send + Sync + fmt::Debug {
 /// A request, from preparation until nothing can land any more.
 ///
 /// A request that is in progress must not be dropped: NIXL keeps writing after a release.
-pub trait Request: Send + fmt::Debug {
+pub(crate) trait TransportRequest: Send + fmt::Debug {
     /// Starts it. Called once. May copy everything before it returns.
     ///
     /// # Errors
     ///
     /// Why it failed, and whether bytes may still land.
-    fn post(&mut self) -> Result<Progress, RequestError>;
+    fn post(&mut self) -> Result<Progress, RequestFailed>;
 
-    /// Looks how far it is. Called after [`Request::post`] said [`Progress::InProgress`], until something else
+    /// Looks how far it is. Called after [`TransportRequest::post`] said [`Progress::InProgress`], until something else
     /// is said.
     ///
     /// # Errors
     ///
-    /// As [`Request::post`].
-    fn poll(&mut self) -> Result<Progress, RequestError>;
+    /// As [`TransportRequest::post`].
+    fn poll(&mut self) -> Result<Progress, RequestFailed>;
 
     /// Whether a request that failed unsettled has settled by now, given that the peer's process is known to be
     /// gone. Called now and then; `true` ends the request.
@@ -104,7 +104,7 @@ pub trait Request: Send + fmt::Debug {
 
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Bytes may still be moving.
     InProgress,
     /// Every byte is in place.
@@ -113,11 +113,11 @@ pub enum Progress {
 
 /// Why a request failed.
 #[derive(Debug)]
-pub struct RequestError {
+pub(crate) struct RequestFailed {
     /// The cause.
-    pub cause: Error,
+    pub(crate) cause: Error,
     /// Whether it is certain that nothing lands any more.
-    pub settled: bool,
+    pub(crate) settled: bool,
 }
 
 /// Bytes to move within one request: the same length on both sides, inside registered memory.

@@ -210,7 +210,7 @@ fn heartbeats_keep_leases_of_requests_that_wait_and_end_with_them() {
         pair.decode.poll(pair.now);
         pair.prefill.poll(pair.now);
     }
-    assert!(pair.prefill.exchange.leases().is_good(lease, pair.now) && pair.now > start + TTL);
+    assert!(pair.prefill.exchange.is_good(lease, pair.now) && pair.now > start + TTL);
     pair.decode.exchange.let_go(pair.prefill.id.clone(), lease);
     pair.now += TTL;
     pair.poll();
@@ -446,7 +446,7 @@ fn blocks_of_a_writer_that_was_replaced_stay_until_it_is_proven_gone() {
     assert!(matches!(decode.take(arrival_failed), Some(WhyFailed::Lost(who)) if who == old));
     decode.poll(now);
     assert!(decode.take(returned).is_none());
-    let quarantined: Vec<_> = decode.exchange.reservations().quarantined().map(|(id, ..)| id).collect();
+    let quarantined: Vec<_> = decode.exchange.quarantined().map(|(id, ..)| id).collect();
     assert_eq!(quarantined, [reservation]);
     // The old process cannot be connected again, and its lease is nothing to the new one.
     let error = decode.exchange.connect(&old_blob, now).unwrap_err();
@@ -530,5 +530,5 @@ fn completions_for_unknown_requests_are_counted_and_free_nothing() {
     pair.decode.exchange.pull("destination", vec![pair.part(LeaseId(99), &whole())], now + TTL, now).unwrap();
     pair.until("the failure", |_, decode| decode.take(pull_failed).is_some());
     assert_eq!(pair.prefill.exchange.stats().leases.unknown_completions, 1);
-    assert!(pair.prefill.exchange.leases().is_good(held, now));
+    assert!(pair.prefill.exchange.is_good(held, now));
 }

@@ -428,7 +428,7 @@ fn a_reader_that_is_stopped_holds_up_its_write_and_no_source_blocks() {
     prefill.exchange.write(&id, 0, &rounds(16 * MIB, 1), 0, Instant::now()).unwrap();
     // The lease is extended while the write lives; the engine ends it.
     prefill.until("a post", |side| side.exchange.agent().stats().requests > 1);
-    let lease = prefill.exchange.leases().lease_of(&request("r")).unwrap();
+    let lease = prefill.exchange.lease_of(&request("r")).unwrap();
     assert!(prefill.exchange.abort(lease, Instant::now()));
     assert_eq!(prefill.expect("the source blocks", freed), EndReason::Aborted);
     let failed = |event: &Event<_>| matches!(event, Event::WriteFailed { .. }).then_some(());

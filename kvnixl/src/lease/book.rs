@@ -76,7 +76,7 @@ pub struct Freed<B> {
 
 /// What a completion was worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
+pub(crate) enum Completion {
     /// The first of this reader, and the lease was good. Others are waited for, or the number is not known yet.
     Counted,
     /// As `Counted`, and it was the last one.
@@ -94,7 +94,7 @@ pub enum Completion {
 impl Completion {
     /// Whether the reader may use what it read.
     #[must_use]
-    pub fn is_good(self) -> bool {
+    pub(crate) fn is_good(self) -> bool {
         matches!(self, Self::Counted | Self::Freed | Self::Duplicate)
     }
 }
@@ -172,7 +172,7 @@ struct Ended {
 /// A lease is in force from [`hold`](Self::hold) until all its readers completed, it expires, or it is aborted.
 /// Its clock starts when its last part becomes ready. Blocks leave through [`take_freed`](Self::take_freed), once.
 #[derive(Debug)]
-pub struct LeaseBook<B> {
+pub(crate) struct LeaseBook<B> {
     options: LeaseOptions,
     numbers: Numbers,
     live: HashMap<LeaseId, Lease<B>>,
@@ -186,7 +186,7 @@ pub struct LeaseBook<B> {
 impl<B> LeaseBook<B> {
     /// An empty book of the agent with this incarnation.
     #[must_use]
-    pub fn new(options: LeaseOptions, incarnation: u64) -> Self {
+    pub(crate) fn new(options: LeaseOptions, incarnation: u64) -> Self {
         Self {
             ended: Remembered::new(options.remember, options.max_remembered),
             options,
@@ -206,7 +206,7 @@ impl<B> LeaseBook<B> {
     /// # Errors
     ///
     /// [`Error::RequestHeld`] while the same request has a lease; gives the blocks back.
-    pub fn hold(
+    pub(crate) fn hold(
         &mut self,
         request: RequestId,
         blocks: B,
@@ -241,7 +241,7 @@ impl<B> LeaseBook<B> {
 
     /// Sets the number of readers of a lease whose number was not known, or corrects it. Whether the lease is in
     /// force; it may end by this.
-    pub fn set_readers(&mut self, lease: LeaseId, readers: usize, now: Instant) -> bool {
+    pub(crate) fn set_readers(&mut self, lease: LeaseId, readers: usize, now: Instant) -> bool {
         self.expire(now);
         let Some(found) = self.live.get_mut(&lease) else { return false };
         found.readers = Some(readers);
@@ -251,7 +251,7 @@ impl<B> LeaseBook<B> {
 
     /// Says that a part of the blocks is computed. Whether the lease is in force and has such a part; a part that is
     /// ready already stays so.
-    pub fn ready(&mut self, lease: LeaseId, part: u32, now: Instant) -> bool {
+    pub(crate) fn ready(&mut self, lease: LeaseId, part: u32, now: Instant) -> bool {
         self.expire(now);
         let Some(found) = self.live.get_mut(&lease) else { return false };
         if part >= found.num_parts {
@@ -265,32 +265,32 @@ impl<B> LeaseBook<B> {
 
     /// The lease of a request, if one is in force.
     #[must_use]
-    pub fn lease_of(&self, request: &RequestId) -> Option<LeaseId> {
+    pub(crate) fn lease_of(&self, request: &RequestId) -> Option<LeaseId> {
         self.by_request.get(request).copied()
     }
 
     /// Whether a lease is in force.
     #[must_use]
-    pub fn is_good(&self, lease: LeaseId, now: Instant) -> bool {
+    pub(crate) fn is_good(&self, lease: LeaseId, now: Instant) -> bool {
         self.live.get(&lease).is_some_and(|lease| lease.deadline.is_none_or(|deadline| now < deadline))
     }
 
     /// Number of parts of a lease in force; 0 when its blocks were complete from the start.
     #[must_use]
-    pub fn num_parts(&self, lease: LeaseId) -> Option<u32> {
+    pub(crate) fn num_parts(&self, lease: LeaseId) -> Option<u32> {
         self.live.get(&lease).map(|lease| lease.num_parts)
     }
 
     /// Whether a part of a lease in force is computed. Blocks that were complete from the start are part 0.
     #[must_use]
-    pub fn is_ready(&self, lease: LeaseId, part: u32) -> bool {
+    pub(crate) fn is_ready(&self, lease: LeaseId, part: u32) -> bool {
         let is_ready = |lease: &Lease<B>| lease.ready.contains(&part) || (lease.num_parts == 0 && part == 0);
         self.live.get(&lease).is_some_and(is_ready)
     }
 
     /// A reader has read everything that it wanted. Its share counts once; what it read is good if this reading
     /// ended, here and now or when it was first told, under a lease that was good.
-    pub fn complete(
+    pub(crate) fn complete(
         &mut self,
         request: &RequestId,
         lease: LeaseId,
@@ -336,7 +336,7 @@ impl<B> LeaseBook<B> {
     }
 
     /// A reader is alive and still wants these leases. Returns those that are not in force, for the reader to know.
-    pub fn heartbeat(&mut self, reader: &PeerId, leases: &[LeaseId], now: Instant) -> Vec<LeaseId> {
+    pub(crate) fn heartbeat(&mut self, reader: &PeerId, leases: &[LeaseId], now: Instant) -> Vec<LeaseId> {
         self.expire(now);
         let mut ended = Vec::new();
         for &id in leases {
@@ -362,7 +362,7 @@ impl<B> LeaseBook<B> {
     }
 
     /// A reader's process is gone, see [`LostReaders`].
-    pub fn reader_gone(&mut self, reader: &PeerId, now: Instant) {
+    pub(crate) fn reader_gone(&mut self, reader: &PeerId, now: Instant) {
         self.expire(now);
         if self.options.lost_readers == LostReaders::Wait {
             return;
@@ -382,7 +382,7 @@ impl<B> LeaseBook<B> {
 
     /// Ends a lease at once, for example because its request was aborted. Readers that come later are told.
     /// Whether it was in force.
-    pub fn abort(&mut self, lease: LeaseId, now: Instant) -> bool {
+    pub(crate) fn abort(&mut self, lease: LeaseId, now: Instant) -> bool {
         self.expire(now);
         let held = self.live.contains_key(&lease);
         self.end(lease, EndReason::Aborted, now);
@@ -391,7 +391,7 @@ impl<B> LeaseBook<B> {
 
     /// Ends what is due. Every call that is given the time does this first, so a completion that comes after the
     /// deadline is late even when nobody looked in between.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(&(_, lease)) = self.due.first().filter(|(deadline, _)| *deadline <= now) {
             self.end(lease, EndReason::Expired, now);
         }
@@ -400,18 +400,18 @@ impl<B> LeaseBook<B> {
 
     /// When [`expire`](Self::expire) has something to do next.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.due.first().map(|(deadline, _)| *deadline)
     }
 
     /// Takes the blocks of leases that ended since the last call.
-    pub fn take_freed(&mut self) -> Vec<Freed<B>> {
+    pub(crate) fn take_freed(&mut self) -> Vec<Freed<B>> {
         std::mem::take(&mut self.freed)
     }
 
     /// Counts since the start.
     #[must_use]
-    pub fn stats(&self) -> LeaseStats {
+    pub(crate) fn stats(&self) -> LeaseStats {
         LeaseStats { live: self.live.len(), ..self.stats }
     }
 

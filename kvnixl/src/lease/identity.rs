@@ -88,7 +88,7 @@ impl fmt::Display for ReservationId {
 /// One reading of a request by a reader: a completion that is sent again is of the same reading, and one that comes
 /// from a second reading is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reading {
+pub(crate) enum Reading {
     /// The reader pulled; its number for that.
     Pull(u64),
     /// It was written to; its reservation.

@@ -5,16 +5,16 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | when are a producer's blocks free, and whose completion counts? | [`LeaseBook`] in `book` |
+//! | when are a producer's blocks free, and whose completion counts? | `LeaseBook` in `book` |
 //! | what is known of leases that have ended? | `ended` |
 //! | how does a long registration arrive? | `assembly` |
-//! | when do a push's two halves meet, and what was the outcome? | [`PushBook`] in `push` |
-//! | when does a decode worker get destination blocks back? | [`ReservationBook`] in `reservation` |
-//! | is a peer usable, and when is its blob fetched again? | [`PeerBook`] in `peers` |
+//! | when do a push's two halves meet, and what was the outcome? | `PushBook` in `push` |
+//! | when does a decode worker get destination blocks back? | `ReservationBook` in `reservation` |
+//! | is a peer usable, and when is its blob fetched again? | `PeerBook` in `peers` |
 //!
 //! Blocks are a type of the engine's, `B`: a list of ids, or better, a guard that gives them back when it is dropped.
 //! A book owns them and gives them up once, by value. So they cannot be freed twice, and destination blocks that may
-//! still be written cannot be had at all: [`ReservationBook`] forgets them when it is dropped.
+//! still be written cannot be had at all: `ReservationBook` forgets them when it is dropped.
 
 mod assembly;
 mod book;
@@ -25,12 +25,16 @@ mod push;
 mod reservation;
 
 pub(crate) use assembly::{Assembled, Assembly, Chunk};
-pub(crate) use book::after;
-pub use book::{Completion, EndReason, Freed, LeaseBook, LeaseOptions, LeaseStats, LostReaders};
-pub use identity::{LeaseId, MAX_REQUEST_ID_BYTES, PeerId, Reading, RequestId, ReservationId};
-pub use peers::{Loaded, PeerBook, PeerOptions, PeerState, PeerStats, Wanted};
-pub use push::{Admission, Outcome, PushBook, PushId, PushOptions, PushStats, Registration, Resolved};
-pub use reservation::{ReservationBook, ReservationEvent, ReservationStats, WhyFailed, WriterAnswer};
+pub(crate) use book::{Completion, LeaseBook, after};
+pub use book::{EndReason, Freed, LeaseOptions, LeaseStats, LostReaders};
+pub(crate) use identity::Reading;
+pub use identity::{LeaseId, MAX_REQUEST_ID_BYTES, PeerId, RequestId, ReservationId};
+pub(crate) use peers::{Loaded, PeerBook};
+pub use peers::{PeerOptions, PeerState, PeerStats, Wanted};
+pub(crate) use push::{Admission, Outcome, PushBook};
+pub use push::{PushId, PushOptions, PushStats};
+pub(crate) use reservation::{ReservationBook, ReservationEvent};
+pub use reservation::{ReservationStats, WhyFailed};
 
 #[cfg(test)]
 mod book_tests;

@@ -66,16 +66,16 @@ pub enum Wanted {
 
 /// What a blob that was loaded meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Loaded {
+pub(crate) enum Loaded {
     /// The name was not known.
     New,
-    /// It is the registration that is known.
+    /// It is the memory registration that is known.
     Same,
-    /// The same process, registered again.
+    /// The same process, with its memory registered anew.
     Newer,
     /// Another process, in place of this one, which is lost.
     Replaced(PeerId),
-    /// It is older than what is known: an earlier registration, or a process that was replaced. Do not use it.
+    /// It is older than what is known: an earlier memory registration, or a process that was replaced. Do not use it.
     Stale,
 }
 
@@ -122,7 +122,7 @@ struct Entry {
 
 /// Peers by name, each with the incarnation that counts.
 #[derive(Debug)]
-pub struct PeerBook {
+pub(crate) struct PeerBook {
     options: PeerOptions,
     peers: BTreeMap<Arc<str>, Entry>,
     /// Replaced incarnations with transfers in flight.
@@ -134,7 +134,7 @@ pub struct PeerBook {
 impl PeerBook {
     /// An empty book.
     #[must_use]
-    pub fn new(options: PeerOptions) -> Self {
+    pub(crate) fn new(options: PeerOptions) -> Self {
         Self {
             options,
             peers: BTreeMap::new(),
@@ -145,7 +145,7 @@ impl PeerBook {
     }
 
     /// Somebody wants to use a peer.
-    pub fn want(&mut self, name: &str, now: Instant) -> Wanted {
+    pub(crate) fn want(&mut self, name: &str, now: Instant) -> Wanted {
         let entry = self.peers.entry(Arc::from(name)).or_insert_with(|| Entry::new(&self.options, now));
         match (entry.state, entry.incarnation) {
             (PeerState::Ready, Some(incarnation)) => {
@@ -170,7 +170,7 @@ impl PeerBook {
     }
 
     /// A fetch failed, or its blob could not be used.
-    pub fn fetch_failed(&mut self, name: &str, now: Instant) {
+    pub(crate) fn fetch_failed(&mut self, name: &str, now: Instant) {
         if let Some(entry) = self.peers.get_mut(name).filter(|entry| entry.state != PeerState::Ready) {
             self.stats.failed_fetches += 1;
             entry.fail_fetch(now);
@@ -179,7 +179,7 @@ impl PeerBook {
 
     /// What a blob of this peer and generation would mean.
     #[must_use]
-    pub fn judge(&self, peer: &PeerId, generation: u64) -> Loaded {
+    pub(crate) fn judge(&self, peer: &PeerId, generation: u64) -> Loaded {
         let Some(entry) = self.peers.get(&peer.name) else { return Loaded::New };
         match entry.incarnation {
             _ if entry.past.contains(&peer.incarnation) => Loaded::Stale,
@@ -194,7 +194,7 @@ impl PeerBook {
     }
 
     /// A blob was loaded; the peer is ready unless it is stale, or is being let go.
-    pub fn loaded(&mut self, peer: &PeerId, generation: u64, now: Instant) -> Loaded {
+    pub(crate) fn loaded(&mut self, peer: &PeerId, generation: u64, now: Instant) -> Loaded {
         let loaded = self.judge(peer, generation);
         if loaded == Loaded::Stale {
             self.stats.stale += 1;
@@ -228,7 +228,7 @@ impl PeerBook {
 
     /// Where a peer stands; `None` for one that is not known.
     #[must_use]
-    pub fn state(&self, peer: &PeerId) -> Option<PeerState> {
+    pub(crate) fn state(&self, peer: &PeerId) -> Option<PeerState> {
         match self.current(peer) {
             Some(entry) => Some(entry.state),
             None if self.replaced.contains_key(peer) => Some(PeerState::Replaced),
@@ -240,14 +240,14 @@ impl PeerBook {
     }
 
     /// Something was done with a peer that is no transfer: it is not idle.
-    pub fn used(&mut self, peer: &PeerId, now: Instant) {
+    pub(crate) fn used(&mut self, peer: &PeerId, now: Instant) {
         if let Some(entry) = self.current_mut(peer) {
             entry.last_used = now;
         }
     }
 
     /// Counts a transfer with the peer in, if one may start.
-    pub fn started(&mut self, peer: &PeerId, now: Instant) -> bool {
+    pub(crate) fn started(&mut self, peer: &PeerId, now: Instant) -> bool {
         match self.current_mut(peer) {
             Some(entry) if entry.state == PeerState::Ready => {
                 entry.in_flight += 1;
@@ -259,7 +259,7 @@ impl PeerBook {
     }
 
     /// Counts a transfer out that has settled.
-    pub fn settled(&mut self, peer: &PeerId, now: Instant) {
+    pub(crate) fn settled(&mut self, peer: &PeerId, now: Instant) {
         if let Some(entry) = self.current_mut(peer) {
             entry.in_flight = entry.in_flight.saturating_sub(1);
             entry.last_used = now;
@@ -273,7 +273,7 @@ impl PeerBook {
     }
 
     /// Something with the peer failed, or it said goodbye: nothing more is started. Whether that is news.
-    pub fn lost(&mut self, peer: &PeerId, now: Instant) -> bool {
+    pub(crate) fn lost(&mut self, peer: &PeerId, now: Instant) -> bool {
         let first_retry = self.options.first_retry;
         match self.current_mut(peer) {
             Some(entry) if matches!(entry.state, PeerState::Ready | PeerState::Connecting) => {
@@ -286,8 +286,8 @@ impl PeerBook {
         }
     }
 
-    /// The peer says which registration it has: when that is newer than its blob, the blob is stale.
-    pub fn told_generation(&mut self, peer: &PeerId, generation: u64, now: Instant) {
+    /// The peer says which memory registration it has: when that is newer than its blob, the blob is stale.
+    pub(crate) fn told_generation(&mut self, peer: &PeerId, generation: u64, now: Instant) {
         match self.current_mut(peer) {
             Some(entry) if generation > entry.generation && !entry.leaving => {
                 entry.told = entry.told.max(generation);
@@ -300,7 +300,7 @@ impl PeerBook {
 
     /// The peer is about to take its memory of this generation away: nothing is started until it has registered
     /// again. When what is in flight has settled, [`take_drained`](Self::take_drained) names it.
-    pub fn withdrawn(&mut self, peer: &PeerId, generation: u64) {
+    pub(crate) fn withdrawn(&mut self, peer: &PeerId, generation: u64) {
         if let Some(entry) = self.current_mut(peer).filter(|entry| generation >= entry.generation) {
             entry.told = generation.saturating_add(1);
             entry.state = PeerState::Draining;
@@ -309,7 +309,7 @@ impl PeerBook {
     }
 
     /// Lets a peer go when what is in flight has settled. `take_drained` names it then, and it is forgotten.
-    pub fn remove(&mut self, name: &str) {
+    pub(crate) fn remove(&mut self, name: &str) {
         let Some(entry) = self.peers.get_mut(name) else { return };
         let Some(incarnation) = entry.incarnation else {
             self.peers.remove(name);
@@ -321,7 +321,7 @@ impl PeerBook {
     }
 
     /// Lets go of peers that nothing was done with for long.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         let ttl = self.options.idle_ttl;
         let idle = |entry: &Entry| {
             entry.in_flight == 0
@@ -337,13 +337,13 @@ impl PeerBook {
     }
 
     /// Peers that were draining and have nothing in flight any more, since the last call.
-    pub fn take_drained(&mut self) -> Vec<PeerId> {
+    pub(crate) fn take_drained(&mut self) -> Vec<PeerId> {
         std::mem::take(&mut self.drained)
     }
 
     /// Counts since the start.
     #[must_use]
-    pub fn stats(&self) -> PeerStats {
+    pub(crate) fn stats(&self) -> PeerStats {
         let ready = self.peers.values().filter(|entry| entry.state == PeerState::Ready).count();
         PeerStats { ready, not_ready: self.peers.len() - ready, ..self.stats }
     }

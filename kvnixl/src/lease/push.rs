@@ -52,15 +52,15 @@ impl fmt::Display for PushId {
 
 /// Where a decode worker wants a request's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registration {
+pub(crate) struct Registration {
     /// Whose it is.
-    pub id: PushId,
+    pub(crate) id: PushId,
     /// The request.
-    pub request: RequestId,
+    pub(crate) request: RequestId,
     /// Destination blocks by group.
-    pub lists: Vec<BlockList>,
+    pub(crate) lists: Vec<BlockList>,
     /// Until when writing may go on.
-    pub deadline: Instant,
+    pub(crate) deadline: Instant,
 }
 
 impl Registration {
@@ -71,7 +71,7 @@ impl Registration {
 
 /// What became of a registration that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// The request has no lease yet.
     Waits,
     /// The request is here: write its parts as they are ready.
@@ -86,7 +86,7 @@ pub enum Admission {
 
 /// How a registration ended, once: the decode worker is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Every part is in place and was good.
     Written,
     /// Not everything was written, and nothing lands any more.
@@ -95,11 +95,11 @@ pub enum Outcome {
 
 /// A registration that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolved {
+pub(crate) struct Resolved {
     /// The registration.
-    pub id: PushId,
+    pub(crate) id: PushId,
     /// How.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 /// Counts since the start.
@@ -141,7 +141,7 @@ struct Push {
 /// Each ends once, as written or released. It is released only when none of its writes can land any more, and
 /// never written after it was stopped by its deadline, its lease's end, or the decode worker.
 #[derive(Debug)]
-pub struct PushBook {
+pub(crate) struct PushBook {
     options: PushOptions,
     pushes: BTreeMap<PushId, Push>,
     by_request: HashMap<RequestId, BTreeSet<PushId>>,
@@ -157,7 +157,7 @@ pub struct PushBook {
 impl PushBook {
     /// An empty book.
     #[must_use]
-    pub fn new(options: PushOptions) -> Self {
+    pub(crate) fn new(options: PushOptions) -> Self {
         Self {
             ended: Remembered::new(options.remember, options.max_remembered),
             options,
@@ -173,7 +173,7 @@ impl PushBook {
     }
 
     /// A decode worker says where it wants a request.
-    pub fn register(&mut self, registration: Registration, now: Instant) -> Admission {
+    pub(crate) fn register(&mut self, registration: Registration, now: Instant) -> Admission {
         let id = registration.id.clone();
         if let Some(&outcome) = self.ended.get(&id) {
             self.stats.duplicates += 1;
@@ -211,7 +211,7 @@ impl PushBook {
     }
 
     /// A request has a lease: registrations for it may be written. Returns those that had waited.
-    pub fn offer(&mut self, request: RequestId, lease: LeaseId) -> Vec<PushId> {
+    pub(crate) fn offer(&mut self, request: RequestId, lease: LeaseId) -> Vec<PushId> {
         let met = self.by_request.remove(&request).unwrap_or_default();
         for id in &met {
             if let Some(push) = self.pushes.get_mut(id) {
@@ -225,26 +225,26 @@ impl PushBook {
 
     /// A registration that has not ended, and its lease if its request is here.
     #[must_use]
-    pub fn get(&self, id: &PushId) -> Option<(&Registration, Option<LeaseId>)> {
+    pub(crate) fn get(&self, id: &PushId) -> Option<(&Registration, Option<LeaseId>)> {
         self.pushes.get(id).map(|push| (&push.registration, push.lease))
     }
 
     /// Registrations that write from a lease.
     #[must_use]
-    pub fn of_lease(&self, lease: LeaseId) -> Vec<PushId> {
+    pub(crate) fn of_lease(&self, lease: LeaseId) -> Vec<PushId> {
         self.by_lease.get(&lease).into_iter().flatten().cloned().collect()
     }
 
     /// Whether a decode worker has registrations that have not ended.
     #[must_use]
-    pub fn has_any_of(&self, reader: &PeerId) -> bool {
+    pub(crate) fn has_any_of(&self, reader: &PeerId) -> bool {
         let first = PushId { reader: reader.clone(), reservation: ReservationId(0) };
         self.pushes.range(first..).next().is_some_and(|(id, _)| id.reader == *reader)
     }
 
     /// Whether a part's write may start now; if so it counts as in flight until [`landed`](Self::landed) or
     /// [`settled`](Self::settled). A part is begun once.
-    pub fn begin(&mut self, id: &PushId, part: u32, now: Instant) -> bool {
+    pub(crate) fn begin(&mut self, id: &PushId, part: u32, now: Instant) -> bool {
         self.expire(now);
         let Some(push) = self.pushes.get_mut(id).filter(|push| !push.stopping && push.lease.is_some()) else {
             return false;
@@ -256,7 +256,7 @@ impl PushBook {
 
     /// Every byte of a part is in place. Says the lease when that was the last of `num_parts` parts: ask whether it
     /// is good, then [`finish`](Self::finish).
-    pub fn landed(&mut self, id: &PushId, part: u32, num_parts: u32, now: Instant) -> Option<LeaseId> {
+    pub(crate) fn landed(&mut self, id: &PushId, part: u32, num_parts: u32, now: Instant) -> Option<LeaseId> {
         let push = self.pushes.get_mut(id).filter(|push| push.begun.contains(&part))?;
         if push.landed.insert(part) {
             push.in_flight = push.in_flight.saturating_sub(1);
@@ -269,12 +269,12 @@ impl PushBook {
     }
 
     /// A part's write has failed: nothing more is written.
-    pub fn failed(&mut self, id: &PushId, now: Instant) {
+    pub(crate) fn failed(&mut self, id: &PushId, now: Instant) {
         self.stop(id, now);
     }
 
     /// Nothing of a part that failed can land any more.
-    pub fn settled(&mut self, id: &PushId, now: Instant) {
+    pub(crate) fn settled(&mut self, id: &PushId, now: Instant) {
         if let Some(push) = self.pushes.get_mut(id) {
             push.in_flight = push.in_flight.saturating_sub(1);
             push.stopping = true;
@@ -283,7 +283,7 @@ impl PushBook {
     }
 
     /// Ends a registration whose parts have all landed: written if the lease was good at that time.
-    pub fn finish(&mut self, id: &PushId, good: bool, now: Instant) {
+    pub(crate) fn finish(&mut self, id: &PushId, good: bool, now: Instant) {
         match self.pushes.get(id) {
             Some(push) if push.in_flight == 0 => {
                 let outcome = if good && !push.stopping { Outcome::Written } else { Outcome::Released };
@@ -295,7 +295,7 @@ impl PushBook {
 
     /// The decode worker no longer wants it, or has heard nothing and asks. The outcome is reported now, again, or
     /// when what is in flight has settled. A registration that never arrived is released: nothing is written for it.
-    pub fn cancel(&mut self, id: &PushId, now: Instant) {
+    pub(crate) fn cancel(&mut self, id: &PushId, now: Instant) {
         match self.ended.get(id) {
             Some(&outcome) => self.resolved.push(Resolved { id: id.clone(), outcome }),
             None if self.pushes.contains_key(id) => self.stop(id, now),
@@ -305,7 +305,7 @@ impl PushBook {
     }
 
     /// A lease has ended: nothing more is written from its blocks.
-    pub fn lease_ended(&mut self, request: &RequestId, lease: LeaseId, now: Instant) {
+    pub(crate) fn lease_ended(&mut self, request: &RequestId, lease: LeaseId, now: Instant) {
         if self.offers.get(request) == Some(&lease) {
             self.offers.remove(request);
         }
@@ -315,7 +315,7 @@ impl PushBook {
     }
 
     /// A decode worker's process is gone: nothing more is written to it.
-    pub fn reader_gone(&mut self, reader: &PeerId, now: Instant) {
+    pub(crate) fn reader_gone(&mut self, reader: &PeerId, now: Instant) {
         let first = PushId { reader: reader.clone(), reservation: ReservationId(0) };
         let from_first = self.pushes.range(first..).map(|(id, _)| id);
         let theirs: Vec<PushId> = from_first.take_while(|id| id.reader == *reader).cloned().collect();
@@ -325,7 +325,7 @@ impl PushBook {
     }
 
     /// Stops registrations whose deadline has passed.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((deadline, id)) = self.due.first().filter(|(deadline, _)| *deadline <= now).cloned() {
             self.due.remove(&(deadline, id.clone()));
             self.stats.expired += 1;
@@ -336,18 +336,18 @@ impl PushBook {
 
     /// When [`expire`](Self::expire) has something to do next.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.due.first().map(|(deadline, _)| *deadline)
     }
 
     /// Takes the outcomes to report since the last call.
-    pub fn take_resolved(&mut self) -> Vec<Resolved> {
+    pub(crate) fn take_resolved(&mut self) -> Vec<Resolved> {
         std::mem::take(&mut self.resolved)
     }
 
     /// Counts since the start.
     #[must_use]
-    pub fn stats(&self) -> PushStats {
+    pub(crate) fn stats(&self) -> PushStats {
         let writing = self.pushes.values().filter(|push| push.lease.is_some()).count();
         PushStats { writing, waiting: self.pushes.len() - writing, ..self.stats }
     }

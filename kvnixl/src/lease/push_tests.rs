@@ -7,6 +7,7 @@ use kvplan::BlockList;
 use kvspec::{BlockId, GroupId};
 use proptest::prelude::*;
 
+use super::push::{Registration, Resolved};
 use super::*;
 
 fn request(which: u64) -> RequestId {

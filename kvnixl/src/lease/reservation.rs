@@ -8,7 +8,7 @@ use super::identity::{Numbers, PeerId, RequestId, ReservationId};
 
 /// What a writer's word was worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriterAnswer {
+pub(crate) enum WriterAnswer {
     /// It counted.
     Counted,
     /// It had been heard before.
@@ -37,7 +37,7 @@ pub enum WhyFailed {
 
 /// What happened to a reservation. Of `Arrived` and `Failed` there is one; blocks come once.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ReservationEvent<B> {
+pub(crate) enum ReservationEvent<B> {
     /// All writers have written everything.
     Arrived {
         /// Which.
@@ -109,7 +109,7 @@ struct Reservation<B> {
 /// or is proven gone ([`writer_gone`](Self::writer_gone)). Until then a reservation that failed is in quarantine,
 /// and if the book is dropped, its blocks are forgotten and not dropped.
 #[derive(Debug)]
-pub struct ReservationBook<B> {
+pub(crate) struct ReservationBook<B> {
     numbers: Numbers,
     live: BTreeMap<ReservationId, Reservation<B>>,
     due: BTreeSet<(Instant, ReservationId)>,
@@ -120,7 +120,7 @@ pub struct ReservationBook<B> {
 impl<B> ReservationBook<B> {
     /// An empty book of the agent with this incarnation.
     #[must_use]
-    pub fn new(incarnation: u64) -> Self {
+    pub(crate) fn new(incarnation: u64) -> Self {
         Self {
             numbers: Numbers::from_incarnation(incarnation),
             live: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl<B> ReservationBook<B> {
     }
 
     /// Holds blocks for these writers. Without writers they have arrived at once.
-    pub fn reserve(
+    pub(crate) fn reserve(
         &mut self,
         request: RequestId,
         blocks: B,
@@ -149,12 +149,12 @@ impl<B> ReservationBook<B> {
     }
 
     /// A writer says that all it had to write is in place.
-    pub fn written(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
+    pub(crate) fn written(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
         self.answer(id, writer, Writer::Written)
     }
 
     /// A writer says that it did not write everything and that nothing of it lands any more.
-    pub fn released(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
+    pub(crate) fn released(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
         self.answer(id, writer, Writer::Out)
     }
 
@@ -177,14 +177,14 @@ impl<B> ReservationBook<B> {
 
     /// A writer's process cannot be reached or was replaced. What it had to write has failed; the blocks stay, since
     /// this is no proof that nothing of it lands any more.
-    pub fn writer_lost(&mut self, writer: &PeerId) {
+    pub(crate) fn writer_lost(&mut self, writer: &PeerId) {
         for id in self.pending_of(writer) {
             self.fail(id, WhyFailed::Lost(writer.clone()));
         }
     }
 
     /// It is proven that a writer's process has ended and that nothing of it lands any more.
-    pub fn writer_gone(&mut self, writer: &PeerId) {
+    pub(crate) fn writer_gone(&mut self, writer: &PeerId) {
         for id in self.pending_of(writer) {
             if let Some(state) = self.live.get_mut(&id).and_then(|reservation| reservation.writers.get_mut(writer)) {
                 *state = Writer::Out;
@@ -195,14 +195,14 @@ impl<B> ReservationBook<B> {
     }
 
     /// The engine no longer wants it. The blocks come back when the writers have answered. Whether it was held.
-    pub fn cancel(&mut self, id: ReservationId) -> bool {
+    pub(crate) fn cancel(&mut self, id: ReservationId) -> bool {
         let held = self.live.contains_key(&id);
         self.fail(id, WhyFailed::Cancelled);
         held
     }
 
     /// Fails what is due.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(&(deadline, id)) = self.due.first().filter(|(deadline, _)| *deadline <= now) {
             self.due.remove(&(deadline, id));
             if self.live.get(&id).is_some_and(|reservation| !reservation.failed) {
@@ -214,12 +214,14 @@ impl<B> ReservationBook<B> {
 
     /// When [`expire`](Self::expire) has something to do next.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.due.first().map(|(deadline, _)| *deadline)
     }
 
     /// Reservations that failed and the writers that have not answered: whom to ask again, and what is in quarantine.
-    pub fn quarantined(&self) -> impl Iterator<Item = (ReservationId, &RequestId, impl Iterator<Item = &PeerId>)> {
+    pub(crate) fn quarantined(
+        &self,
+    ) -> impl Iterator<Item = (ReservationId, &RequestId, impl Iterator<Item = &PeerId>)> {
         self.live.iter().filter(|(_, reservation)| reservation.failed).map(|(id, reservation)| {
             let pending = reservation.writers.iter().filter(|(_, state)| **state == Writer::Pending);
             (*id, &reservation.request, pending.map(|(writer, _)| writer))
@@ -228,19 +230,19 @@ impl<B> ReservationBook<B> {
 
     /// Whether a reservation waits for this writer.
     #[must_use]
-    pub fn has_pending(&self, writer: &PeerId) -> bool {
+    pub(crate) fn has_pending(&self, writer: &PeerId) -> bool {
         let pending = |reservation: &Reservation<B>| reservation.writers.get(writer) == Some(&Writer::Pending);
         self.live.values().any(pending)
     }
 
     /// Takes what happened since the last call.
-    pub fn take_events(&mut self) -> Vec<ReservationEvent<B>> {
+    pub(crate) fn take_events(&mut self) -> Vec<ReservationEvent<B>> {
         std::mem::take(&mut self.events)
     }
 
     /// Counts since the start.
     #[must_use]
-    pub fn stats(&self) -> ReservationStats {
+    pub(crate) fn stats(&self) -> ReservationStats {
         let quarantined = self.live.values().filter(|reservation| reservation.failed).count();
         ReservationStats { live: self.live.len(), quarantined, ..self.stats }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+use super::reservation::WriterAnswer;
 use super::*;
 
 fn request() -> RequestId {
