@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char};
 
-use kvnixl::lease::{EndReason, Freed, PeerId, WhyFailed};
+use kvnixl::lease::{ArrivalFailed, EndReason, Freed, PeerId};
 use kvnixl::{Event, Notification, PullFailed};
 use kvplan::BlockList;
 
@@ -192,12 +192,12 @@ fn pull_failed(why: &PullFailed) -> kvffi_status {
     }
 }
 
-fn arrival_failed(why: &WhyFailed) -> kvffi_status {
+fn arrival_failed(why: &ArrivalFailed) -> kvffi_status {
     match why {
-        WhyFailed::Released(_) => KVFFI_ERR_NOT_WRITTEN,
-        WhyFailed::Lost(_) => KVFFI_ERR_PEER_GONE,
-        WhyFailed::Deadline => KVFFI_ERR_DEADLINE,
-        WhyFailed::Cancelled => KVFFI_ERR_CANCELLED,
+        ArrivalFailed::Released(_) => KVFFI_ERR_NOT_WRITTEN,
+        ArrivalFailed::Lost(_) => KVFFI_ERR_PEER_GONE,
+        ArrivalFailed::Deadline => KVFFI_ERR_DEADLINE,
+        ArrivalFailed::Cancelled => KVFFI_ERR_CANCELLED,
         _ => KVFFI_ERR_SYSTEM,
     }
 }

@@ -63,7 +63,7 @@ unsafe fn pull_part(part: &kvffi_pull_part, argument: &str) -> Result<PullPart, 
     let request = unsafe { request_id(part.request, &format!("{argument}.request"))? };
     // SAFETY: by contract.
     let given = unsafe { array(part.descriptors, part.num_descriptors, &format!("{argument}.descriptors"))? };
-    let (descriptors, padding): (Vec<Descriptor>, u64) = if part.answer.is_null() {
+    let (descriptors, padding_bytes): (Vec<Descriptor>, u64) = if part.answer.is_null() {
         (descriptors(given), part.padding_bytes)
     } else if given.is_empty() && part.padding_bytes == 0 {
         let argument = format!("{argument}.answer");
@@ -76,7 +76,7 @@ unsafe fn pull_part(part: &kvffi_pull_part, argument: &str) -> Result<PullPart, 
             "{argument} has both an answer and descriptors or padding_bytes; give one of the two"
         )));
     };
-    Ok(PullPart { peer, request, lease: LeaseId(part.lease), descriptors, padding })
+    Ok(PullPart { peer, request, lease: LeaseId(part.lease), descriptors, padding_bytes })
 }
 
 /// Reads a request from one or several producers. It ends once, as KVFFI_EVENT_PULLED or KVFFI_EVENT_PULL_FAILED; it is

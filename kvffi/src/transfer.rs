@@ -142,7 +142,7 @@ unsafe fn read_options(
     known.deadline = (options.deadline_ms > 0).then(|| Duration::from_millis(options.deadline_ms));
     // SAFETY: by contract.
     known.request = unsafe { optional_name(options.request, "options->request")? }.map(str::to_owned);
-    known.padding = options.padding_bytes;
+    known.padding_bytes = options.padding_bytes;
     if !options.limits.is_null() {
         // SAFETY: by contract.
         known.limits = Some(unsafe { read_limits(options.limits, agent_limits, "options->limits")? });
@@ -167,10 +167,10 @@ fn start_answer(
     answer: &Answer,
     mut options: TransferOptions,
 ) -> Result<*mut kvffi_transfer, Failure> {
-    if options.padding > 0 {
+    if options.padding_bytes > 0 {
         return Err(Failure::invalid("options->padding_bytes is set, but the answer knows its padding; leave it 0"));
     }
-    options.padding = answer.descriptors.padding_bytes();
+    options.padding_bytes = answer.descriptors.padding_bytes();
     start(agent, peer, answer.request.op, answer.descriptors.as_slice(), options)
 }
 
@@ -394,7 +394,7 @@ pub unsafe extern "C" fn kvffi_transfer_get_stats(
             struct_size: 0,
             id: transfer.id(),
             bytes: stats.bytes,
-            padding_bytes: stats.padding,
+            padding_bytes: stats.padding_bytes,
             descriptors: stats.descriptors as u64,
             requests: stats.requests as u64,
             prepare_us: micros(stats.prepare),

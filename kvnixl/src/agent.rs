@@ -164,9 +164,9 @@ impl Agent {
     ///
     /// # Safety
     ///
-    /// Every memory range of the plan must be memory of the kind it names that stays mapped, and that this process and its peers may
-    /// read and write through transfers, until [`Agent::deregister`] or [`Agent::shutdown`] has succeeded and no
-    /// peer that has connected may still use it: deregistration revokes nothing. When shutdown reports
+    /// Every memory range of the plan must be memory of the kind it names that stays mapped, and that this process and
+    /// its peers may read and write through transfers, until [`Agent::deregister`] or [`Agent::shutdown`] has succeeded
+    /// and no peer that has connected may still use it: deregistration revokes nothing. When shutdown reports
     /// [`Error::Unsettled`], the memory must stay mapped for ever.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub struct PullPart {
     pub descriptors: Vec<Descriptor>,
     /// How many of their bytes are padding, see [`kvplan::Descriptors::padding_bytes`]: counted in
     /// [`Stats`](crate::Stats).
-    pub padding: u64,
+    pub padding_bytes: u64,
 }
 
 /// A producer that is to write a request, and where it finds the blocks.
@@ -254,8 +254,8 @@ impl<B> Exchange<B> {
             deadline,
             failed: false,
         };
-        for PullPart { peer, request, lease, descriptors, padding } in parts {
-            let load = Load { op: Op::Read, request: &request, descriptors: &descriptors, padding, deadline };
+        for PullPart { peer, request, lease, descriptors, padding_bytes } in parts {
+            let load = Load { op: Op::Read, request: &request, descriptors: &descriptors, padding_bytes, deadline };
             match self.link.start(&peer, &load, &mut room, now) {
                 Ok(moving) => {
                     pull.parts.push(Part { peer, request, lease, state: PartState::Reading(moving) });

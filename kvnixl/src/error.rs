@@ -10,6 +10,7 @@ use kvspec::{Fingerprint, MemKind, SpecError, StorageIndex};
 
 use crate::lease::{LeaseId, PeerId, PeerState, PushId, RequestId};
 use crate::memory::shown;
+use crate::producer::WriteRefusal;
 
 /// Shorthand for this crate's results.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -241,7 +242,7 @@ pub enum Error {
         /// The part.
         part: u32,
         /// Why.
-        why: &'static str,
+        why: WriteRefusal,
     },
     /// No transfer may start with a peer.
     #[error("peer {peer} is not ready ({state:?}); ask Exchange::want what to do")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kvplan::BlockList;
 
 use crate::error::Error;
-use crate::lease::{Freed, LeaseId, PeerId, PushId, RequestId, ReservationId, WhyFailed};
+use crate::lease::{ArrivalFailed, Freed, LeaseId, PeerId, PushId, RequestId, ReservationId};
 use crate::message::Verdict;
 use crate::notify::Notification;
 
@@ -78,7 +78,7 @@ pub enum Event<B> {
         /// The reservation.
         id: ReservationId,
         /// Why.
-        why: WhyFailed,
+        why: ArrivalFailed,
     },
     /// Consumer: destination blocks of a reservation that failed; no writer touches them any more.
     ReturnedReservation {

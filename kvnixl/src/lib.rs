@@ -68,6 +68,7 @@
 //! | what do peers send each other? | `blob` and `docs/WIRE.md`, `notify` |
 //! | who may read or write which blocks until when? | [`lease`] |
 //! | how does an engine hold, pull and push requests? | [`Exchange`] in `exchange`, `producer`, `consumer`, `pull` |
+//! | has a peer's process ended, and who takes memory away? | `exchange::watch`, `exchange::withdrawal` |
 //! | what is the engine told? | [`Event`] in `event` |
 //! | what do producers and consumers tell each other? | `message`, `link` |
 //! | what moves the bytes? | `transport`: `nixl`, `loopback` |
@@ -124,6 +125,7 @@ pub use message::{MESSAGE_VERSION, Verdict};
 pub use nixl::NixlOptions;
 pub use notify::{MAX_NOTIFICATION_BYTES, Notification};
 pub use peer::Peer;
+pub use producer::WriteRefusal;
 pub use quarantine::Quarantined;
 pub use state::{TransferState, TransferStats};
 pub use stats::{BUCKET_SECONDS, Failures, Histogram, Stats};

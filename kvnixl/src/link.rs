@@ -59,7 +59,7 @@ pub(crate) struct Load<'a> {
     pub(crate) op: Op,
     pub(crate) request: &'a RequestId,
     pub(crate) descriptors: &'a [Descriptor],
-    pub(crate) padding: u64,
+    pub(crate) padding_bytes: u64,
     pub(crate) deadline: Instant,
 }
 
@@ -162,11 +162,11 @@ impl Link {
 
     /// Starts a transfer in room that was claimed for it.
     pub(crate) fn start(&mut self, to: &PeerId, load: &Load<'_>, room: &mut Claim, now: Instant) -> Result<Moving> {
-        let Load { op, request, descriptors, padding, deadline } = *load;
+        let Load { op, request, descriptors, padding_bytes, deadline } = *load;
         let Connected { peer, way } = self.ready(to)?;
         let way = *way;
         let left = deadline.saturating_duration_since(now).max(Duration::from_millis(1));
-        let options = TransferOptions::default().deadline(left).request(request.as_str()).padding(padding);
+        let options = TransferOptions::default().deadline(left).request(request.as_str()).padding_bytes(padding_bytes);
         let transfer = self.agent.start_in(Some(room), peer, op, descriptors, options)?;
         self.peers.started(to, now);
         Ok(Moving { peer: to.clone(), transfer, way, finished: false, settled: false })

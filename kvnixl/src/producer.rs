@@ -25,6 +25,24 @@ struct Write {
     failed: bool,
 }
 
+/// Why a part of a request is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteRefusal {
+    /// Never: the registration has ended or is ending, is not known, or its request has no lease.
+    #[error("it is not known, ends or has ended, or its request has no lease")]
+    NotOpen,
+    /// Never: the blocks may be another request's.
+    #[error("its lease has ended")]
+    LeaseEnded,
+    /// Not yet: [`Exchange::ready`] says first that it is computed. Never, for a part that the lease does not have.
+    #[error("the part is not ready")]
+    NotReady,
+    /// It is written once.
+    #[error("the part was written before")]
+    Repeated,
+}
+
 #[derive(Debug)]
 pub(crate) struct Producer<B> {
     pub(crate) leases: LeaseBook<B>,
@@ -179,10 +197,10 @@ impl<B> Producer<B> {
 
 impl<B> Exchange<B> {
     /// Holds a request's blocks under a lease until `readers` different readers have completed, see
-    /// [`kvplan::readers`]. The number may be set later ([`set_readers`](Self::set_readers)); until then only expiry and
-    /// [`abort`](Self::abort) free the blocks. `num_parts` parts become [`ready`](Self::ready) one by one; 0 for blocks
-    /// that are complete. Give readers the request, the lease, and this agent's name. Readers are told apart by the names
-    /// of their agents.
+    /// [`kvplan::readers`]. The number may be set later ([`set_readers`](Self::set_readers)); until then only expiry
+    /// and [`abort`](Self::abort) free the blocks. `num_parts` parts become [`ready`](Self::ready) one by one; 0 for
+    /// blocks that are complete. Give readers the request, the lease, and this agent's name. Readers are told apart by
+    /// the names of their agents.
     ///
     /// # Errors
     ///
@@ -205,8 +223,8 @@ impl<B> Exchange<B> {
         Ok(lease)
     }
 
-    /// Sets the number of readers of a lease whose number was not known, or corrects it. Whether the lease is in force; it
-    /// may end by this.
+    /// Sets the number of readers of a lease whose number was not known, or corrects it. Whether the lease is in
+    /// force; it may end by this.
     pub fn set_readers(&mut self, lease: LeaseId, readers: usize, now: Instant) -> bool {
         self.producer.leases.set_readers(lease, readers, now)
     }
@@ -225,42 +243,44 @@ impl<B> Exchange<B> {
     }
 
     /// Writes a part of a request to a decode worker. `part` is 0 for a request without parts. The descriptors are
-    /// those of the plan with that peer for the registration's lists, and for this part's layers; `padding` says how
-    /// many of their bytes are padding. When all parts have landed and the lease is still good, the decode worker is
+    /// those of the plan with that peer for the registration's lists, and for this part's layers; `padding_bytes` says
+    /// how many of their bytes are padding. When all parts have landed and the lease is still good, the decode worker is
     /// told.
     ///
     /// # Errors
     ///
-    /// [`Error::WriteRefused`] when the registration has ended or is not known, or the part is not ready or was
-    /// written before; [`Error::WouldBlock`] when too much is in flight: try again later; [`Error::PeerNotReady`].
-    /// With what [`Agent::start`](crate::Agent::start) may say, the registration has ended, and the decode worker is
-    /// told.
+    /// [`Error::WriteRefused`], with a [`WriteRefusal`]; [`Error::WouldBlock`] when too much is in flight: try again
+    /// later; [`Error::PeerNotReady`]. With what [`Agent::start`](crate::Agent::start) may say, the registration has
+    /// ended, and the decode worker is told.
     pub fn write(
         &mut self,
         id: &PushId,
         part: u32,
         descriptors: &[Descriptor],
-        padding: u64,
+        padding_bytes: u64,
         now: Instant,
     ) -> Result<()> {
         let Producer { leases, push, writes, .. } = &mut self.producer;
         let refused = |why| Error::WriteRefused { id: id.clone(), part, why };
         let Some((registration, Some(lease))) = push.get(id) else {
-            return Err(refused("it is not known, has ended, or its request has no lease"));
+            return Err(refused(WriteRefusal::NotOpen));
         };
         let (deadline, request) = (registration.deadline, registration.request.clone());
         if !leases.is_good(lease, now) {
-            return Err(refused("its lease has ended"));
+            return Err(refused(WriteRefusal::LeaseEnded));
         }
         if !leases.is_ready(lease, part) {
-            return Err(refused("the part is not ready"));
+            return Err(refused(WriteRefusal::NotReady));
+        }
+        if push.has_begun(id, part) {
+            return Err(refused(WriteRefusal::Repeated));
         }
         self.link.ready(&id.reader)?;
         let mut room = self.link.agent.claim(num_bytes(descriptors), descriptors.len())?;
         if !push.begin(id, part, now) {
-            return Err(refused("the part was written before, or the registration is ending"));
+            return Err(refused(WriteRefusal::NotOpen));
         }
-        let load = Load { op: Op::Write, request: &request, descriptors, padding, deadline };
+        let load = Load { op: Op::Write, request: &request, descriptors, padding_bytes, deadline };
         match self.link.start(&id.reader, &load, &mut room, now) {
             Ok(moving) => {
                 writes.push(Write { id: id.clone(), part, moving, failed: false });

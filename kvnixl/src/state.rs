@@ -46,7 +46,7 @@ pub struct TransferStats {
     /// Bytes to move.
     pub bytes: u64,
     /// How many of them are padding, as the caller said.
-    pub padding: u64,
+    pub padding_bytes: u64,
     /// Descriptors asked for, before they were cut.
     pub descriptors: usize,
     /// Requests posted.

@@ -103,7 +103,7 @@ pub struct Stats {
     /// Bytes of transfers that are done.
     pub bytes: u64,
     /// Bytes of those that were padding, as the caller said
-    /// ([`TransferOptions::padding`](crate::TransferOptions::padding)).
+    /// ([`TransferOptions::padding_bytes`](crate::TransferOptions::padding_bytes)).
     pub padding_bytes: u64,
     /// Descriptors of transfers that are done, before they were cut.
     pub descriptors: u64,
@@ -209,13 +209,13 @@ impl Recorder {
                 let descriptors = u64::try_from(done.descriptors).unwrap_or(u64::MAX);
                 add(&mut stats.transfers_done, 1);
                 add(&mut stats.bytes, done.bytes);
-                add(&mut stats.padding_bytes, done.padding);
+                add(&mut stats.padding_bytes, done.padding_bytes);
                 add(&mut stats.descriptors, descriptors);
                 stats.transfer.record(elapsed);
                 drop(guard);
                 counter!("kvnixl_transfers_done_total", "agent" => self.agent()).increment(1);
                 counter!("kvnixl_bytes_total", "agent" => self.agent()).increment(done.bytes);
-                counter!("kvnixl_padding_bytes_total", "agent" => self.agent()).increment(done.padding);
+                counter!("kvnixl_padding_bytes_total", "agent" => self.agent()).increment(done.padding_bytes);
                 counter!("kvnixl_descriptors_total", "agent" => self.agent()).increment(descriptors);
                 histogram!("kvnixl_transfer_seconds", "agent" => self.agent()).record(elapsed);
                 None

@@ -26,7 +26,7 @@ pub struct TransferOptions {
     /// The engine's name of what the blocks belong to: in log spans and in quarantine.
     pub request: Option<String>,
     /// How many of the bytes are padding, as the plan's report says: for [`Stats`](crate::Stats).
-    pub padding: u64,
+    pub padding_bytes: u64,
 }
 
 impl TransferOptions {
@@ -53,8 +53,8 @@ impl TransferOptions {
 
     /// Says how many of the bytes are padding.
     #[must_use]
-    pub fn padding(mut self, bytes: u64) -> Self {
-        self.padding = bytes;
+    pub fn padding_bytes(mut self, bytes: u64) -> Self {
+        self.padding_bytes = bytes;
         self
     }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Worker, descriptor};
-use kvnixl::lease::{EndReason, LeaseId, PeerId, PeerState, PushId, RequestId, Wanted, WhyFailed};
+use kvnixl::lease::{ArrivalFailed, EndReason, LeaseId, PeerId, PeerState, PushId, RequestId, Wanted};
 use kvnixl::{
     Agent, Error, Event, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullFailed, PullPart, PushSource, Verdict,
+    WriteRefusal,
 };
 use kvplan::{BlockList, Descriptor};
 use kvspec::{BlockId, GroupId};
@@ -101,7 +102,7 @@ impl Pair {
             request: request(),
             lease,
             descriptors: descriptors.to_vec(),
-            padding: 0,
+            padding_bytes: 0,
         }
     }
 
@@ -142,7 +143,7 @@ fn arrived(event: &Event<&'static str>) -> Option<&'static str> {
     if let Event::Arrived { blocks, .. } = event { Some(blocks) } else { None }
 }
 
-fn arrival_failed(event: &Event<&'static str>) -> Option<WhyFailed> {
+fn arrival_failed(event: &Event<&'static str>) -> Option<ArrivalFailed> {
     if let Event::ArrivalFailed { why, .. } = event { Some(why.clone()) } else { None }
 }
 
@@ -155,7 +156,7 @@ fn a_pull_ends_when_the_producer_confirms_and_frees_its_blocks() {
     let mut pair = Pair::new();
     let now = pair.now;
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    let part = PullPart { padding: 40, ..pair.part(lease, &whole()) };
+    let part = PullPart { padding_bytes: 40, ..pair.part(lease, &whole()) };
     pair.decode.exchange.pull("destination", vec![part], now + TTL, now).unwrap();
     pair.until("the pull", |_, decode| decode.take(pulled) == Some("destination"));
     assert_eq!(pair.decode.agent().stats().padding_bytes, 40);
@@ -284,7 +285,10 @@ fn a_producer_that_is_named_twice_gets_all_the_blocks_in_one_registration() {
     let (id, _, lists) = met.unwrap();
     assert_eq!(lists, [pair.source().lists, more].concat());
     let error = pair.prefill.exchange.write(&id, 1, &whole(), 0, now).unwrap_err();
-    assert!(matches!(error, Error::WriteRefused { part: 1, .. }), "it has no parts: {error}");
+    assert!(
+        matches!(error, Error::WriteRefused { part: 1, why: WriteRefusal::NotReady, .. }),
+        "it has no parts: {error}"
+    );
 }
 
 #[test]
@@ -319,7 +323,8 @@ fn an_exchange_that_is_dropped_forgets_blocks_that_may_be_written() {
     let peer = exchange.connect(&prefill.agent.export().unwrap(), now).unwrap();
     network.stall(true);
     let blocks = Rc::new(());
-    let part = PullPart { peer, request: request(), lease: LeaseId(1), descriptors: whole().to_vec(), padding: 0 };
+    let part =
+        PullPart { peer, request: request(), lease: LeaseId(1), descriptors: whole().to_vec(), padding_bytes: 0 };
     exchange.pull(blocks.clone(), vec![part], now + TTL, now).unwrap();
     drop(exchange);
     assert_eq!(Rc::strong_count(&blocks), 2, "given back while bytes may land");
@@ -372,14 +377,17 @@ fn a_push_writes_part_by_part_whichever_side_comes_first() {
         assert_eq!((of, &lists), (lease, &pair.source().lists));
         let prefill = &mut pair.prefill.exchange;
         let error = prefill.write(&id, 0, &[descriptor(0, 2048, 1024)], 0, now).unwrap_err();
-        assert!(matches!(error, Error::WriteRefused { part: 0, .. }), "not computed yet: {error}");
+        assert!(
+            matches!(error, Error::WriteRefused { part: 0, why: WriteRefusal::NotReady, .. }),
+            "not computed yet: {error}"
+        );
         for part in [1_u32, 0] {
             let offset = u64::from(part) * 1024;
             assert_eq!(pair.prefill.exchange.ready(lease, part, now), std::slice::from_ref(&id));
             let descriptors = [descriptor(offset, 2048 + offset, 1024)];
             pair.prefill.exchange.write(&id, part, &descriptors, 0, now).unwrap();
             let again = pair.prefill.exchange.write(&id, part, &descriptors, 0, now);
-            assert!(matches!(again, Err(Error::WriteRefused { .. })));
+            assert!(matches!(again, Err(Error::WriteRefused { why: WriteRefusal::Repeated, .. })));
         }
         pair.until("the arrival", |_, decode| decode.take(arrived) == Some("destination"));
         assert!(pair.decode.memory.read(2048, 2048) == common::pattern(1, 0, 2048));
@@ -404,14 +412,19 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
     pair.network.stall(true);
     pair.prefill.exchange.write(&id, 0, &[descriptor(0, 2048, 1024)], 0, now).unwrap();
     std::thread::sleep(Duration::from_millis(50));
+    pair.prefill.exchange.ready(lease, 1, now);
     pair.prefill.exchange.abort(lease, now);
+    let error = pair.prefill.exchange.write(&id, 1, &[descriptor(1024, 3072, 1024)], 0, now).unwrap_err();
+    assert!(matches!(error, Error::WriteRefused { why: WriteRefusal::LeaseEnded, .. }), "{error}");
     pair.poll();
     assert_eq!(pair.prefill.take(freed), Some(EndReason::Aborted));
+    let error = pair.prefill.exchange.write(&id, 1, &[descriptor(1024, 3072, 1024)], 0, now).unwrap_err();
+    assert!(matches!(error, Error::WriteRefused { why: WriteRefusal::LeaseEnded, .. }), "{error}");
     pair.poll();
     assert!(pair.decode.told.is_empty(), "a write may still land: {:?}", pair.decode.told);
     pair.network.stall(false);
     pair.until("the release", |_, decode| decode.take(returned) == Some("destination"));
-    assert!(matches!(pair.decode.take(arrival_failed), Some(WhyFailed::Released(_))));
+    assert!(matches!(pair.decode.take(arrival_failed), Some(ArrivalFailed::Released(_))));
     assert!(pair.decode.take(arrived).is_none());
 }
 
@@ -443,7 +456,7 @@ fn blocks_of_a_writer_that_was_replaced_stay_until_it_is_proven_gone() {
     decode.connect(&restarted, now);
     decode.poll(now);
     assert!(decode.told.iter().any(|event| matches!(event, Event::PeerReplaced { old: o, .. } if *o == old)));
-    assert!(matches!(decode.take(arrival_failed), Some(WhyFailed::Lost(who)) if who == old));
+    assert!(matches!(decode.take(arrival_failed), Some(ArrivalFailed::Lost(who)) if who == old));
     decode.poll(now);
     assert!(decode.take(returned).is_none());
     let quarantined: Vec<_> = decode.exchange.quarantined().map(|(id, ..)| id).collect();
@@ -451,7 +464,8 @@ fn blocks_of_a_writer_that_was_replaced_stay_until_it_is_proven_gone() {
     // The old process cannot be connected again, and its lease is nothing to the new one.
     let error = decode.exchange.connect(&old_blob, now).unwrap_err();
     assert!(matches!(error, Error::StaleBlob { .. }), "{error}");
-    let part = PullPart { peer: old.clone(), request: request(), lease, descriptors: whole().to_vec(), padding: 0 };
+    let part =
+        PullPart { peer: old.clone(), request: request(), lease, descriptors: whole().to_vec(), padding_bytes: 0 };
     let (error, _) = decode.exchange.pull("other", vec![part], now + TTL, now).unwrap_err();
     assert!(matches!(error, Error::PeerNotReady { state: Some(PeerState::Replaced), .. }), "{error}");
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::exchanging::{self, MIB, Side, arrived, count, hold, pull_failed, pulled, request, returned};
 use common::process::{PeerProcess, bytes, hex};
 use common::{PATIENCE, Via, descriptor};
-use kvnixl::lease::{EndReason, LeaseId, PeerId, PeerState, PushId, Wanted, WhyFailed};
+use kvnixl::lease::{ArrivalFailed, EndReason, LeaseId, PeerId, PeerState, PushId, Wanted};
 use kvnixl::{Error, Event, PullFailed, PullPart};
 use kvplan::Descriptor;
 
@@ -33,7 +33,7 @@ fn warm(side: &mut Side, peer: &PeerId, remote: &mut PeerProcess) {
     side.expect("a pull", pulled);
 }
 
-fn arrival_failed(event: &Event<&'static str>) -> Option<WhyFailed> {
+fn arrival_failed(event: &Event<&'static str>) -> Option<ArrivalFailed> {
     if let Event::ArrivalFailed { why, .. } = event { Some(why.clone()) } else { None }
 }
 
@@ -129,7 +129,7 @@ fn reserved_blocks_come_back_when_their_writer_is_killed_before_or_during_its_wr
                 decode.until("the first part", |side| side.memory.read(7 * 1024, 1024) == first);
             }
             prefill.kill();
-            assert_eq!(decode.expect("the failure", arrival_failed), WhyFailed::Lost(peer.clone()), "{via:?}");
+            assert_eq!(decode.expect("the failure", arrival_failed), ArrivalFailed::Lost(peer.clone()), "{via:?}");
             decode.expect("the blocks", returned);
             assert_eq!(decode.exchange.stats().reservations.quarantined, 0);
             goes_on(&mut decode);
@@ -205,7 +205,7 @@ fn a_writer_stopped_past_the_deadline_keeps_reserved_blocks_until_it_goes_on() {
         decode.reserve(&peer, "r", Duration::from_millis(300));
         common::eventually("the registration", || count(&mut prefill, "push") == 1);
         prefill.stop();
-        assert_eq!(decode.expect("the failure", arrival_failed), WhyFailed::Deadline);
+        assert_eq!(decode.expect("the failure", arrival_failed), ArrivalFailed::Deadline);
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(1500) {
             decode.poll();
@@ -257,7 +257,7 @@ fn a_producer_that_lives_behind_a_broken_way_is_reached_anew() {
     assert!(matches!(why, PullFailed::Transfer { .. }), "{why}");
     assert_eq!(decode.expect("the loss", lost), peer);
     let descriptors = vec![descriptor(0, 0, 1024)];
-    let part = PullPart { peer: peer.clone(), request: request("r"), lease, descriptors, padding: 0 };
+    let part = PullPart { peer: peer.clone(), request: request("r"), lease, descriptors, padding_bytes: 0 };
     let now = Instant::now();
     let (error, _) = decode.exchange.pull("other", vec![part], now + PATIENCE, now).unwrap_err();
     assert!(matches!(error, Error::PeerNotReady { state: Some(PeerState::Lost), .. }), "{error}");
@@ -316,7 +316,7 @@ fn a_goodbye_gives_reserved_blocks_back_at_once() {
     decode.reserve(&peer, "r", PATIENCE);
     let start = Instant::now();
     assert_eq!(prefill.ask("goodbye"), "ok");
-    assert_eq!(decode.expect("the failure", arrival_failed), WhyFailed::Lost(peer.clone()));
+    assert_eq!(decode.expect("the failure", arrival_failed), ArrivalFailed::Lost(peer.clone()));
     decode.expect("the blocks", returned);
     assert_eq!(decode.expect("the loss", lost), peer);
     assert!(start.elapsed() < PATIENCE / 2 && decode.exchange.peer(&peer).is_some_and(|peer| !peer.is_gone()));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::exchanging::{self, MIB, Side, arrived, count, hold, pull_failed, pulled, returned};
 use common::process::PeerProcess;
 use common::{PATIENCE, Via};
-use kvnixl::lease::{LeaseId, WhyFailed};
+use kvnixl::lease::{ArrivalFailed, LeaseId};
 use kvnixl::{Event, PullFailed, Verdict};
 
 #[test]
@@ -104,7 +104,7 @@ fn a_producer_that_restarts_is_another_one_and_blocks_come_back_once_the_first_i
         Event::ArrivalFailed { why, .. } => Some(why.clone()),
         _ => None,
     };
-    assert_eq!(decode.expect("the failure", lost), WhyFailed::Lost(old.clone()));
+    assert_eq!(decode.expect("the failure", lost), ArrivalFailed::Lost(old.clone()));
     assert_eq!(decode.exchange.stats().reservations.quarantined, 1);
     // The new process knows nothing of the old one's lease.
     let again = hold(&mut second, "r", 1, 0);

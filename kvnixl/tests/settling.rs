@@ -209,7 +209,7 @@ fn notifications_of_megabytes_and_of_strangers_are_counted_and_harm_nobody() {
 fn stats_say_what_was_done() {
     let (mut remote, local, peer) = pair(Via::Default, 4 * MIB);
     let descriptors = [descriptor(0, 0, MIB as u64), descriptor(2 * MIB as u64, MIB as u64, 100)];
-    let options = TransferOptions::default().padding(40).notify(*b"done");
+    let options = TransferOptions::default().padding_bytes(40).notify(*b"done");
     local.agent.start(&peer, Op::Read, &descriptors, options).unwrap().wait(PATIENCE).unwrap();
     assert_eq!(remote.next_notification().2, b"done");
     local.agent.notify(&peer, b"more").unwrap();

@@ -48,7 +48,7 @@ impl Agent {
         descriptors: &[Descriptor],
         options: TransferOptions,
     ) -> Result<Transfer> {
-        let TransferOptions { notify, deadline, limits, request, padding } = options;
+        let TransferOptions { notify, deadline, limits, request, padding_bytes } = options;
         if let Some(message) = &notify {
             notify::check_length(message)?;
         }
@@ -79,7 +79,7 @@ impl Agent {
             ?op,
         );
         span.in_scope(|| tracing::debug!(bytes, descriptors = descriptors.len(), "transfer started"));
-        let stats = TransferStats { bytes, padding, descriptors: descriptors.len(), ..TransferStats::default() };
+        let stats = TransferStats { bytes, padding_bytes, descriptors: descriptors.len(), ..TransferStats::default() };
         let shared =
             Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone(), self.wake.clone()));
         let job = Job {

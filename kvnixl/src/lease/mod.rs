@@ -33,8 +33,8 @@ pub(crate) use peers::{Loaded, PeerBook};
 pub use peers::{PeerOptions, PeerState, PeerStats, Wanted};
 pub(crate) use push::{Admission, Outcome, PushBook};
 pub use push::{PushId, PushOptions, PushStats};
+pub use reservation::{ArrivalFailed, ReservationStats};
 pub(crate) use reservation::{ReservationBook, ReservationEvent};
-pub use reservation::{ReservationStats, WhyFailed};
 
 #[cfg(test)]
 mod book_tests;

@@ -242,6 +242,12 @@ impl PushBook {
         self.pushes.range(first..).next().is_some_and(|(id, _)| id.reader == *reader)
     }
 
+    /// Whether a part's write has started.
+    #[must_use]
+    pub(crate) fn has_begun(&self, id: &PushId, part: u32) -> bool {
+        self.pushes.get(id).is_some_and(|push| push.begun.contains(&part))
+    }
+
     /// Whether a part's write may start now; if so it counts as in flight until [`landed`](Self::landed) or
     /// [`settled`](Self::settled). A part is begun once.
     pub(crate) fn begin(&mut self, id: &PushId, part: u32, now: Instant) -> bool {

@@ -20,7 +20,7 @@ pub(crate) enum WriterAnswer {
 /// Why a request's blocks did not arrive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WhyFailed {
+pub enum ArrivalFailed {
     /// A writer will not write, or not all.
     #[error("writer {0} released it without writing everything")]
     Released(PeerId),
@@ -50,7 +50,7 @@ pub(crate) enum ReservationEvent<B> {
         /// Which.
         id: ReservationId,
         /// Why.
-        why: WhyFailed,
+        why: ArrivalFailed,
     },
     /// Blocks of a reservation that failed; nobody writes them any more.
     Returned {
@@ -169,7 +169,7 @@ impl<B> ReservationBook<B> {
         }
         *state = word;
         if word == Writer::Out {
-            self.fail(id, WhyFailed::Released(writer.clone()));
+            self.fail(id, ArrivalFailed::Released(writer.clone()));
         }
         self.conclude(id);
         WriterAnswer::Counted
@@ -179,7 +179,7 @@ impl<B> ReservationBook<B> {
     /// this is no proof that nothing of it lands any more.
     pub(crate) fn writer_lost(&mut self, writer: &PeerId) {
         for id in self.pending_of(writer) {
-            self.fail(id, WhyFailed::Lost(writer.clone()));
+            self.fail(id, ArrivalFailed::Lost(writer.clone()));
         }
     }
 
@@ -189,7 +189,7 @@ impl<B> ReservationBook<B> {
             if let Some(state) = self.live.get_mut(&id).and_then(|reservation| reservation.writers.get_mut(writer)) {
                 *state = Writer::Out;
             }
-            self.fail(id, WhyFailed::Lost(writer.clone()));
+            self.fail(id, ArrivalFailed::Lost(writer.clone()));
             self.conclude(id);
         }
     }
@@ -197,7 +197,7 @@ impl<B> ReservationBook<B> {
     /// The engine no longer wants it. The blocks come back when the writers have answered. Whether it was held.
     pub(crate) fn cancel(&mut self, id: ReservationId) -> bool {
         let held = self.live.contains_key(&id);
-        self.fail(id, WhyFailed::Cancelled);
+        self.fail(id, ArrivalFailed::Cancelled);
         held
     }
 
@@ -208,7 +208,7 @@ impl<B> ReservationBook<B> {
             if self.live.get(&id).is_some_and(|reservation| !reservation.failed) {
                 self.stats.expired += 1;
             }
-            self.fail(id, WhyFailed::Deadline);
+            self.fail(id, ArrivalFailed::Deadline);
         }
     }
 
@@ -252,7 +252,7 @@ impl<B> ReservationBook<B> {
         self.live.iter().filter(|(_, reservation)| pending(reservation)).map(|(id, _)| *id).collect()
     }
 
-    fn fail(&mut self, id: ReservationId, why: WhyFailed) {
+    fn fail(&mut self, id: ReservationId, why: ArrivalFailed) {
         let Some(reservation) = self.live.get_mut(&id).filter(|reservation| !reservation.failed) else { return };
         reservation.failed = true;
         self.stats.failed += 1;

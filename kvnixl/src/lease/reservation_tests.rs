@@ -41,7 +41,7 @@ fn blocks_that_failed_stay_in_quarantine_until_every_writer_has_answered() {
     let mut book = ReservationBook::new(7);
     let id = book.reserve(request(), "blocks", [writer("a"), writer("b"), writer("c")], now + SECOND);
     book.expire(now + SECOND);
-    assert_eq!(book.take_events(), [ReservationEvent::Failed { id, why: WhyFailed::Deadline }]);
+    assert_eq!(book.take_events(), [ReservationEvent::Failed { id, why: ArrivalFailed::Deadline }]);
     assert_eq!((book.stats().quarantined, book.stats().expired), (1, 1));
     book.released(id, &writer("a"));
     // Lost is no proof.

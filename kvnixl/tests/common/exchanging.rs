@@ -264,7 +264,7 @@ impl Side {
         descriptors: Vec<Descriptor>,
         wait: Duration,
     ) {
-        let part = PullPart { peer: peer.clone(), request: request(name), lease, descriptors, padding: 0 };
+        let part = PullPart { peer: peer.clone(), request: request(name), lease, descriptors, padding_bytes: 0 };
         let now = Instant::now();
         self.exchange.pull("blocks", vec![part], now + wait, now).unwrap();
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kvnixl::lease::{LeaseId, PeerId, RequestId, ReservationId, WhyFailed};
+use kvnixl::lease::{ArrivalFailed, LeaseId, PeerId, RequestId, ReservationId};
 use kvnixl::{Event, PullId, PullPart, PushSource};
 use kvplan::Op;
 
@@ -151,8 +151,14 @@ impl Consumer {
                 return refused(worker, &job, &"its producer is not connected any more", &blocks);
             };
             let descriptors = answer.as_slice().to_vec();
-            let padding = answer.padding_bytes();
-            parts.push(PullPart { peer: peer.clone(), request: request(job.key), lease: *lease, descriptors, padding });
+            let padding_bytes = answer.padding_bytes();
+            parts.push(PullPart {
+                peer: peer.clone(),
+                request: request(job.key),
+                lease: *lease,
+                descriptors,
+                padding_bytes,
+            });
         }
         match worker.exchange.pull(blocks, parts, now + DEADLINE, now) {
             Ok(id) => drop(self.under_way.insert(At::Pull(id), job)),
@@ -220,7 +226,7 @@ impl Role for Consumer {
             Event::Pulled { id, blocks } => self.arrived(worker, At::Pull(id), &blocks),
             Event::Arrived { id, blocks } => self.arrived(worker, At::Push(id), &blocks),
             Event::PullFailed { id, why } => self.failed(At::Pull(id), &with_causes(&why), true),
-            Event::ArrivalFailed { id, why } => self.failed(At::Push(id), &why, why != WhyFailed::Cancelled),
+            Event::ArrivalFailed { id, why } => self.failed(At::Push(id), &why, why != ArrivalFailed::Cancelled),
             Event::ReturnedPull { id, blocks } => self.returned(worker, At::Pull(id), &blocks),
             Event::ReturnedReservation { id, blocks } => self.returned(worker, At::Push(id), &blocks),
             _ => {}
