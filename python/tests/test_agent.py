@@ -10,7 +10,8 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy
@@ -251,7 +252,8 @@ def test_memory_of_an_agent_that_is_garbage_lives_as_long_as_bytes_may_land_in_i
 
 
 def test_a_wait_may_be_as_long_as_anybody_likes(decode: Worker) -> None:
-    for timeout in (1e7, 1e300, float("inf")):
+    timeouts: list[Any] = [1e7, 1e300, 10**400, float("inf"), Fraction(7, 2)]
+    for timeout in timeouts:
         decode.agent.raise_fd()
         assert decode.agent.wait_for_news(timeout)
 
@@ -266,6 +268,38 @@ def test_memory_goes_with_its_agent(network: kvffi.Loopback) -> None:
     del agent
     gc.collect()
     assert alive() is None
+
+
+def test_memory_goes_when_the_agent_is_closed_whoever_has_a_peer_of_it(decode: Worker, peer: kvffi.Peer) -> None:
+    agent, alive = decode.agent, weakref.ref(decode.cache)
+    decode.cache = decode.spec = None  # type: ignore[assignment]
+    gc.collect()
+    assert alive() is not None
+    agent.close()
+    gc.collect()
+    assert alive() is None
+    assert peer.closed is False
+
+
+def test_closing_a_transfer_ends_the_wait_of_another_thread(
+    decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback
+) -> None:
+    network.set_faults("stall")
+    transfer = decode.agent.start(peer, answer(decode, peer))
+    ended: list[type[BaseException]] = []
+
+    def wait() -> None:
+        try:
+            transfer.wait()
+        except (ValueError, kvffi.Error) as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    transfer.close()
+    thread.join(PATIENCE)
+    assert ended == [ValueError]
 
 
 def test_an_agent_that_is_closed_is_refused(decode: Worker, peer: kvffi.Peer) -> None:
@@ -388,6 +422,101 @@ def test_notifications_arrive_in_order_and_end_a_wait(decode: Worker, prefill: W
     sender.join(PATIENCE)
 
 
+def test_who_stops_to_listen_leaves_the_others_to_the_next_call(
+    decode: Worker, prefill: Worker, peer: kvffi.Peer
+) -> None:
+    for number in range(4):
+        decode.agent.notify(peer, str(number).encode())
+    while prefill.agent.info().unsettled:
+        time.sleep(0.001)
+    listening = prefill.agent.listen(PATIENCE)
+    assert next(listening).message == b"0"
+    del listening
+    assert next(prefill.agent.listen(PATIENCE)).message == b"1"
+    assert [each.message for each in prefill.agent.listen(0.2)] == [b"2", b"3"]
+    assert prefill.agent.notifications() == []
+
+
+def test_threads_that_wait_on_one_agent_are_each_told_of_all_news(
+    decode: Worker, prefill: Worker, peer: kvffi.Peer
+) -> None:
+    """One thread's clearing of the descriptor must not let another sleep."""
+    num_messages, heard, stop = 200, threading.Semaphore(0), threading.Event()
+
+    def listen() -> None:
+        for _, _ in zip(range(num_messages), prefill.agent.listen(PATIENCE)):
+            heard.release()
+
+    def look() -> None:
+        while not stop.is_set():
+            prefill.agent.wait_for_news(0.5)
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (listen, look, look)]
+    for thread in threads:
+        thread.start()
+    started = time.monotonic()
+    for _ in range(num_messages):
+        decode.agent.notify(peer, b"now")
+        assert heard.acquire(timeout=PATIENCE)
+    taken = time.monotonic() - started
+    stop.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    # A wake-up that is stolen costs half a second at least.
+    assert taken < num_messages * 0.1
+
+
+def test_news_are_cleared_only_when_they_are_told(decode: Worker) -> None:
+    while decode.agent.wait_for_news(0):
+        pass
+    for _ in range(300):
+        thread = threading.Thread(target=decode.agent.raise_fd)
+        thread.start()
+        end = time.monotonic() + PATIENCE
+        # Each call may end just when the descriptor is raised.
+        while not decode.agent.wait_for_news(0):
+            assert time.monotonic() < end
+        thread.join()
+        while decode.agent.wait_for_news(0):
+            pass
+
+
+def test_an_exception_that_is_kept_keeps_nothing_open(network: kvffi.Loopback, prefill: Worker) -> None:
+    decode = worker("decode", network, 0)
+    peer = decode.agent.connect(prefill.agent.export())
+    kept: list[BaseException] = []
+    wrong = answer(decode, peer).descriptors().copy()
+    wrong["len"] = 1 << 40
+
+    def fails(use: Callable[[], object]) -> None:
+        with pytest.raises(kvffi.Error) as error:
+            use()
+        kept.append(error.value)
+
+    fails(lambda: decode.agent.start(peer, wrong, op="read"))
+    fails(lambda: decode.agent.start(peer, kvffi.Answer()))
+    fails(lambda: decode.agent.connect(b"no blob"))
+    fails(lambda: decode.agent.register(decode.spec))
+    decode.agent.close()
+    # Nobody has the agent any more: neither another thread's call nor one that failed.
+    assert decode.agent.closed
+    assert len(kept) == 4
+
+
+def test_a_transfer_is_cancelled_at_the_end_of_its_block_though_an_exception_is_kept(
+    decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback
+) -> None:
+    network.set_faults("stall")
+    with pytest.raises(ValueError, match="seconds") as kept:
+        with posted(decode.agent.start(peer, answer(decode, peer))) as transfer:
+            transfer.wait(-1)
+    end = time.monotonic() + PATIENCE
+    while not decode.agent.stats().failed_cancelled and time.monotonic() < end:
+        time.sleep(0.001)
+    assert decode.agent.stats().failed_cancelled == 1
+    assert kept.value is not None
+
+
 def test_another_thread_s_wait_can_be_ended(decode: Worker) -> None:
     decode.agent.wait_for_news(0)
     started = time.monotonic()
@@ -470,7 +599,7 @@ def test_a_signal_ends_a_wait(decode: Worker, peer: kvffi.Peer, network: kvffi.L
     before = signal.signal(signal.SIGALRM, ring)
     started = time.monotonic()
     try:
-        for wait in (transfer.wait, transfer.wait_settled, decode.agent.wait_for_news):
+        for wait in (transfer.wait, transfer.wait_settled, decode.agent.wait_for_news, decode.agent.close):
             while decode.agent.wait_for_news(0):
                 pass
             signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -482,6 +611,44 @@ def test_a_signal_ends_a_wait(decode: Worker, peer: kvffi.Peer, network: kvffi.L
     assert time.monotonic() - started < PATIENCE / 2
     network.set_faults()
     assert transfer.wait(PATIENCE)
+
+
+def test_ctrl_c_stays_what_it_is(decode: Worker, peer: kvffi.Peer) -> None:
+    """Where ctypes converts an argument in Python, it would become a refusal, which programs handle."""
+    transfer = decode.agent.start(peer, answer(decode, peer))
+    assert transfer.wait(PATIENCE)
+
+    class Alarm(Exception):
+        pass
+
+    def ring(number: int, frame: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for number in range(1000):
+            with pytest.raises(Alarm):  # noqa: PT012
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 + number * 1e-6)
+                while True:
+                    transfer.wait(0)
+                    decode.agent.fd(0.001)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, None, [1, 2]])
+def test_what_is_no_bytes_is_refused(decode: Worker, peer: kvffi.Peer, wrong: Any) -> None:
+    unset: Any = object()
+    for use in (
+        lambda: decode.agent.notify(peer, wrong),
+        lambda: decode.agent.connect(wrong),
+        lambda: decode.agent.start(peer, answer(decode, peer), notify=wrong if wrong is not None else unset),
+    ):
+        with pytest.raises(TypeError, match="not bytes"):
+            use()
+    for right in (bytearray(b"yes"), memoryview(b"yes"), numpy.frombuffer(b"yes", numpy.uint8)):
+        decode.agent.notify(peer, right)  # type: ignore[arg-type]
 
 
 def test_a_foreign_peer_must_be_who_its_metadata_says_and_serve_this_model(decode: Worker, prefill: Worker) -> None:

@@ -13,6 +13,7 @@ import pytest
 import kvffi
 from conftest import ROOT
 from kvffi import _declarations, _names
+from kvffi._handle import call
 from kvffi._library import functions
 
 
@@ -87,8 +88,8 @@ def test_the_words_are_those_of_the_header(prefix: str, words: object) -> None:
 
 @pytest.mark.parametrize("value", [-1, 1 << 32])
 def test_a_number_that_does_not_fit_a_parameter_is_refused(value: int) -> None:
-    with pytest.raises(ctypes.ArgumentError, match=str(value)):
-        functions().kvffi_abi_check(value, None)
+    with pytest.raises(kvffi.ArgumentError, match=str(value)):
+        call(functions().kvffi_abi_check, value)
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 64])

@@ -303,6 +303,56 @@ def test_memory_is_withdrawn_before_it_goes(decode: Side, prefill: Side, peer: k
     prefill.exchange.goodbye()
 
 
+def test_who_stops_to_listen_leaves_the_other_events_to_the_next_call(prefill: Side) -> None:
+    for number in range(3):
+        prefill.exchange.abort(prefill.exchange.hold(f"request {number}", number))
+    assert next(prefill.exchange.events(PATIENCE)).blocks == 0
+    assert next(prefill.exchange.events(PATIENCE)).blocks == 1
+    assert [event.blocks for event in prefill.exchange.poll()] == [2]
+    assert prefill.exchange._blocks == {}
+
+
+def test_a_signal_while_events_are_read_loses_none(prefill: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        prefill.exchange.abort(prefill.exchange.hold(f"request {number}", number))
+    calls = 0
+
+    def interrupted(*arguments: Any) -> int:
+        nonlocal calls
+        done = call(*arguments)
+        calls += 1
+        if calls in (1, 4):
+            # After the poll itself, and while its third event is read.
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr("kvffi.exchange.call", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            prefill.exchange.poll()
+    assert [event.blocks for event in prefill.exchange.poll()] == [0, 1, 2, 3, 4]
+    assert prefill.exchange._blocks == {}
+
+
+def test_an_exception_that_is_kept_keeps_nothing_open(network: kvffi.Loopback) -> None:
+    side = Side(worker("prefill", network, 7))
+    side.exchange.hold("request 1", None)
+    kept = []
+    for use in (
+        lambda: side.exchange.hold("request 1", None),
+        lambda: side.exchange.connect(b"no blob"),
+        lambda: side.exchange.peer(kvffi.PeerId("nobody", 1)),
+        lambda: side.exchange.reserve("r", None, [kvffi.PushSource(kvffi.PeerId("nobody", 1), {0: [1]})]),
+    ):
+        with pytest.raises(kvffi.Error) as error:
+            use()
+        kept.append(error.value)
+    side.exchange.close()
+    # InUse, if a traceback had kept the exchange.
+    side.worker.agent.close()
+    assert len(kept) == 4
+
+
 def test_notifications_of_the_engine_come_as_events(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
     decode.worker.agent.notify(peer, b"of the engine")
     (event,) = follow([prefill], "notification")

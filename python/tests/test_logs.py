@@ -52,6 +52,28 @@ def test_records_can_be_waited_for() -> None:
         assert list(logs.listen(0)) == []
 
 
+def test_who_stops_to_listen_leaves_the_other_records_to_the_next_call() -> None:
+    with kvffi.Logs("trace") as logs, kvffi.Loopback() as network:
+        for number in range(3):
+            worker(f"worker-{number}", network, 7).agent.close()
+        everything = []
+        while (record := next(logs.listen(0), None)) is not None:
+            everything.append(record.message)
+    for number in range(3):
+        assert any(f"worker-{number}" in message for message in everything)
+
+
+def test_closing_logs_ends_who_listens() -> None:
+    logs = kvffi.Logs()
+    thread = threading.Thread(target=lambda: list(logs.listen()))
+    thread.start()
+    time.sleep(0.05)
+    logs.close()
+    thread.join(20.0)
+    assert not thread.is_alive()
+    kvffi.Logs().close()
+
+
 def test_records_go_to_python_s_logging(caplog: pytest.LogCaptureFixture) -> None:
     with kvffi.Logs("debug") as logs, kvffi.Loopback() as network, caplog.at_level(logging.DEBUG, "engine"):
         worker("prefill", network, 7).agent.close()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import copy
+import pickle
 import threading
+import time
 from typing import Any
 
 import numpy
@@ -79,12 +83,30 @@ def test_bytes_that_no_source_holds_are_ranges_to_zero() -> None:
         numpy.array([5, 6, 9], ">u4"),
         [numpy.int64(5), numpy.uint8(6), 9],
         (block for block in [5, 6, 9]),
+        memoryview(array.array("I", [5, 6, 9])),
+        memoryview(array.array("I", [5, 6, 9])).toreadonly(),
     ],
     ids=lambda blocks: f"{type(blocks).__name__}",
 )
 def test_blocks_may_be_a_list_or_any_array_of_integers(pair: kvffi.Pair, blocks: Any) -> None:
     answer = pair.answer(request(local=[kvffi.BlockList(0, blocks)]))
     assert answer.descriptors()["local_offset"].tolist() == [5 * ROW, 9 * ROW]
+
+
+class Index:
+    """A number by its `__index__` alone."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+def test_no_blocks_are_none_whatever_they_would_be() -> None:
+    nothing: list[Any] = [[], (), numpy.array([]), array.array("I"), iter([])]
+    for none in nothing:
+        request(local={0: none}, remote={0: none})
 
 
 @pytest.mark.parametrize(
@@ -96,6 +118,9 @@ def test_blocks_may_be_a_list_or_any_array_of_integers(pair: kvffi.Pair, blocks:
         (numpy.array([1 << 32]), ValueError),
         (numpy.array([1.0]), TypeError),
         (numpy.array([[1]], numpy.uint32), ValueError),
+        (iter([1, -1]), ValueError),
+        (iter([Index(-1)]), ValueError),
+        (numpy.ma.masked_array([1, 2], [False, True], numpy.uint32), TypeError),
         ([1.5], TypeError),
         (["1"], TypeError),
         ("1", TypeError),
@@ -214,6 +239,38 @@ def test_threads_on_one_answer_are_busy_or_right(pair: kvffi.Pair) -> None:
         thread.join(60)
     assert len(outcomes) == 2000
     assert outcomes.count("right") > 0
+
+
+def test_a_request_cannot_be_copied_since_it_has_addresses_in_it() -> None:
+    request = kvffi.Request("read", local={0: [1]}, remote={0: [1]})
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            copied(request)
+
+
+def test_descriptors_are_whole_while_another_thread_answers_into_the_same_answer(pair: kvffi.Pair) -> None:
+    """The length may change between the question for it and the copy."""
+    answer, stop = pair.answer(kvffi.Request("read", local={0: [1]}, remote={0: [1]})), threading.Event()
+    requests = [kvffi.Request("read", local={0: ids}, remote={0: ids}) for ids in ([1], list(range(0, 16, 2)))]
+
+    def change() -> None:
+        while not stop.is_set():
+            for request in requests:
+                with contextlib.suppress(kvffi.BusyError):
+                    pair.answer(request, into=answer)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    lens = set()
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        with contextlib.suppress(kvffi.BusyError):
+            descriptors = answer.descriptors()
+            assert (descriptors["len"] > 0).all()
+            lens.add(len(descriptors))
+    stop.set()
+    thread.join()
+    assert len(lens) > 1
 
 
 def test_an_array_that_a_request_borrows_cannot_be_resized() -> None:

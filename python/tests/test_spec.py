@@ -152,6 +152,14 @@ def test_an_arrangement_says_what_to_allocate() -> None:
         arrangement.build([4096])
     with pytest.raises(OverflowError):
         arrangement.build([-1, 4096])
+    backwards = numpy.zeros(lens[0], numpy.uint8)[::-1]
+    with pytest.raises(ValueError, match="storage 0 has the strides"):
+        arrangement.build([backwards, memory[1]])
+    elsewhere = kvffi.TensorView(4096, (lens[1],), (1,), 1, "vram", 3)
+    with pytest.raises(ValueError, match="storage 1 is in vram 3 and its pool in dram 0"):
+        arrangement.build([memory[0], elsewhere])
+    with pytest.raises(TypeError, match="bool"):
+        arrangement.build([True, memory[1]])
 
 
 PAGES: dict[str, Callable[[], kvffi.Page]] = {

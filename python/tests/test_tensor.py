@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 import mmap
+import pickle
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +24,32 @@ def test_of_a_numpy_array_strides_are_bytes() -> None:
     assert (view.element_size, view.mem, view.device, view.num_bytes) == (4, "dram", 0, 384)
 
 
-def test_of_a_read_only_numpy_array() -> None:
+def test_a_view_cannot_be_copied_since_the_memory_would_not_be() -> None:
+    view = TensorView.of(numpy.zeros(4))
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            copied(view)
+
+
+@pytest.mark.parametrize(
+    ("array", "is_contiguous"),
+    [
+        (numpy.zeros((4, 8)), True),
+        (numpy.zeros((4, 8))[:1, :], True),
+        (numpy.zeros((4, 8, 1))[:, :, ::-1], True),
+        (numpy.zeros(8)[::-1], False),
+        (numpy.zeros((4, 8))[:, :4], False),
+        (numpy.zeros((4, 8)).T, False),
+    ],
+)
+def test_a_view_says_whether_it_has_gaps(array: Any, is_contiguous: bool) -> None:
+    assert TensorView.of(array).is_contiguous == is_contiguous
+
+
+def read_only() -> Any:
     array = numpy.zeros(4)
     array.flags.writeable = False
-    assert TensorView.of(array).ptr == array.ctypes.data
+    return array
 
 
 class OnlyDlpack:
@@ -144,6 +168,7 @@ def test_of_dlpack_pinned_memory_is_host_memory() -> None:
         (Made(1, 8, b"used_dltensor"), "no capsule"),
         (numpy.zeros(3, object), "Python objects"),
         (b"read only", "read-only"),
+        (read_only(), "read-only"),
         (memoryview(bytearray(8))[::2], "not contiguous"),
         (3, "int does not say where"),
         (None, "NoneType does not say where"),

@@ -49,7 +49,7 @@ from ctypes import (
 )
 from typing import Any
 
-from ._checked import CHECKED, Growing, Struct
+from ._checked import Growing, Struct, numbers
 
 # A pointer to anything but a text: None, an address, `byref(...)`, an array or a handle.
 Pointer = Any
@@ -172,7 +172,8 @@ def write(declarations: Declarations) -> str:
     body += ["        for name, result, parameters in SIGNATURES:"]
     body += ["            function = library[name]"]
     body += ["            function.restype = result"]
-    body += ["            function.argtypes = [CHECKED.get(parameter, parameter) for parameter in parameters]"]
+    body += ["            function.argtypes = parameters"]
+    body += ["            function.numbers = numbers(parameters)  # type: ignore[attr-defined]"]
     body += ["            setattr(self, name, function)"]
     body += ["", "", "# Name, result, parameters.", "SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = ("]
     for name, (result, parameters) in declarations.functions.items():

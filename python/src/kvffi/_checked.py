@@ -1,4 +1,4 @@
-"""Structs and parameters that refuse numbers which do not fit; ctypes by itself cuts them off."""
+"""Structs, parameters and texts that refuse what does not fit; ctypes by itself cuts numbers off."""
 
 from __future__ import annotations
 
@@ -39,26 +39,15 @@ class Growing(Struct):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
 
 
-class _Parameter:
-    """A ctypes integer as a parameter, with its range."""
-
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
-        bits = 8 * ctypes.sizeof(kind)
-        self._low = -(1 << (bits - 1)) if kind(-1).value < 0 else 0
-        self._high = self._low + (1 << bits)
-
-    def from_param(self, value: Any) -> Any:
-        """What ctypes calls with every argument."""
-        number = operator.index(value)
-        if not self._low <= number < self._high:
-            raise OverflowError(f"{number} is not in the range from {self._low} to {self._high - 1}")
-        return self._kind(number)
+def _range(kind: Any) -> tuple[int, int]:
+    bits = 8 * ctypes.sizeof(kind)
+    low = -(1 << (bits - 1)) if kind(-1).value < 0 else 0
+    return low, low + (1 << bits) - 1
 
 
-# ctypes integer: the parameter to use in its place.
-CHECKED: dict[Any, Any] = {
-    kind: _Parameter(kind)
+# ctypes integer: least and greatest value.
+RANGES: dict[Any, tuple[int, int]] = {
+    kind: _range(kind)
     for kind in (
         ctypes.c_int8,
         ctypes.c_uint8,
@@ -71,6 +60,34 @@ CHECKED: dict[Any, Any] = {
         ctypes.c_size_t,
     )
 }
+
+
+def numbers(parameters: tuple[Any, ...]) -> tuple[tuple[int, int, int], ...]:
+    """The parameters that are integers: place, least and greatest value."""
+    return tuple((place, *RANGES[kind]) for place, kind in enumerate(parameters) if kind in RANGES)
+
+
+def check_numbers(function: Any, args: tuple[Any, ...]) -> None:
+    """Refuses numbers that do not fit.
+
+    Not where ctypes converts them: there a KeyboardInterrupt would become a refusal, too.
+    """
+    # Stand-ins of tests have none.
+    for place, low, high in getattr(function, "numbers", ()):
+        if place < len(args):
+            number = operator.index(args[place])
+            if not low <= number <= high:
+                raise OverflowError(f"argument {place + 1}: {number} is not in the range from {low} to {high}")
+
+
+def octets(value: Any, what: str) -> bytes:
+    """Bytes of a bytes-like object; a number or a text is none."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        raise TypeError(f"{what} is of type {type(value).__name__}, not bytes") from None
 
 
 def text(value: str, what: str) -> bytes:

@@ -18,7 +18,7 @@ from ctypes import (
 )
 from typing import Any
 
-from ._checked import CHECKED, Growing, Struct
+from ._checked import Growing, Struct, numbers
 
 # A pointer to anything but a text: None, an address, `byref(...)`, an array or a handle.
 Pointer = Any
@@ -1501,7 +1501,8 @@ class Functions:
         for name, result, parameters in SIGNATURES:
             function = library[name]
             function.restype = result
-            function.argtypes = [CHECKED.get(parameter, parameter) for parameter in parameters]
+            function.argtypes = parameters
+            function.numbers = numbers(parameters)  # type: ignore[attr-defined]
             setattr(self, name, function)
 
 

@@ -11,6 +11,10 @@ CPU = 1
 CUDA = 2
 CUDA_HOST = 3
 
+# Flags of a versioned tensor.
+_READ_ONLY = 1
+_IS_COPIED = 2
+
 
 class _Tensor(ctypes.Structure):
     _fields_ = (
@@ -69,6 +73,10 @@ def describe(tensor: Any) -> Described:
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
             raise TypeError(f"DLPack {versioned.major}.{versioned.minor} is not known; 1 is")
+        if versioned.flags & _READ_ONLY:
+            raise TypeError("the tensor is read-only; peers' bytes are written to a cache")
+        if versioned.flags & _IS_COPIED:
+            raise TypeError("the tensor shows a copy of itself; bytes that are written there are lost")
         described = versioned.tensor
     else:
         raise TypeError(f"__dlpack__ of {type(tensor).__name__} returns no capsule of a tensor")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import errors
+from ._checked import check_numbers
 from ._declarations import KVFFI_ERR_BUFFER_TOO_SMALL, KVFFI_ERR_INVALID_ARGUMENT, KVFFI_OK
 from ._library import functions
 
@@ -22,11 +23,15 @@ def call(function: Callable[..., int], *args: Any) -> int:
     """Calls a function whose last parameter is `out_error`; its status, which is not negative."""
     error = ctypes.c_void_p()
     try:
+        check_numbers(function, args)
         status = function(*args, ctypes.byref(error))
-    except ctypes.ArgumentError as wrong:
+    except (ctypes.ArgumentError, OverflowError, TypeError) as wrong:
         # Of a type that C does not take, or a number that does not fit.
         raise _refused(str(wrong)) from None
     if status < 0:
+        # Who keeps the exception keeps the frames that it came through: no handle may be in one, or closing frees
+        # nothing. This goes for whoever calls, too.
+        del args
         raise _exception(status, error)
     return status
 
@@ -106,8 +111,12 @@ class Handle:
 def make(free: Callable[[Any], None], function: Callable[..., int], *args: Any) -> Owner:
     """Calls a function whose last two parameters are an output handle and `out_error`."""
     owner = Owner(free)
-    call(function, *args, ctypes.byref(owner))
-    return owner
+    try:
+        call(function, *args, ctypes.byref(owner))
+        return owner
+    finally:
+        # See `call`.
+        del args, owner
 
 
 def take_text(function: Callable[..., int], *args: Any) -> str:
@@ -128,15 +137,23 @@ def take_bytes(function: Callable[..., int], *args: Any) -> bytes:
 
 def structs(kind: type[_Element], function: Callable[..., int], *args: Any) -> ctypes.Array[_Element]:
     """Calls a function that fills an array: once for its length, once for its elements."""
-    length = ctypes.c_size_t()
     try:
-        status = function(*args, None, 0, ctypes.byref(length), None)
-    except ctypes.ArgumentError as wrong:
+        length, array = ctypes.c_size_t(), (kind * 0)()
+        while True:
+            capacity = len(array)
+            error = ctypes.c_void_p()
+            check_numbers(function, args)
+            given = (array if capacity else None, capacity, ctypes.byref(length), ctypes.byref(error))
+            status = function(*args, *given)
+            if status == KVFFI_OK and length.value == capacity:
+                return array
+            # Another thread may have made it shorter or longer meanwhile.
+            if status not in (KVFFI_OK, KVFFI_ERR_BUFFER_TOO_SMALL):
+                raise _exception(status, error)
+            functions().kvffi_error_free(error)
+            array = (kind * length.value)()
+    except (ctypes.ArgumentError, OverflowError) as wrong:
         raise _refused(str(wrong)) from None
-    if status not in (KVFFI_OK, KVFFI_ERR_BUFFER_TOO_SMALL):
-        # Again, for the text. It may succeed now, if another thread was busy with the object.
-        call(function, *args, None, 0, ctypes.byref(length))
-    array = (kind * length.value)()
-    if length.value:
-        call(function, *args, array, length.value, ctypes.byref(length))
-    return array
+    finally:
+        # See `call`.
+        del args

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from . import _declarations as c
-from ._checked import text
+from ._checked import octets, text
 from ._packed import Packing
 from ._time import deadline_in
 from .limits import Limits
@@ -26,7 +26,7 @@ def transfer_options(
     notify: bytes | None, deadline: float | None, request: str | None, padding_bytes: int, limits: Limits | None
 ) -> tuple[Any, object]:
     """The options, with their texts behind them, and what else has to live as long."""
-    message = b"" if notify is None else notify
+    message = b"" if notify is None else octets(notify, "notify")
     texts = message if request is None else message + text(request, "request")
     deadline_ms = 0 if deadline is None else deadline_in(deadline)
     bounds = None if limits is None else limits._struct()

@@ -11,6 +11,9 @@ from ._declarations import KVFFI_FOREVER
 # A wait in C is cut into pieces of so many seconds, since signals such as Ctrl-C are handled between calls only.
 SLICE = 0.1
 
+# Seconds.
+_FOR_EVER = 1e12
+
 
 def milliseconds(seconds: float | None) -> int:
     """A timeout for C, rounded up; None is for ever."""
@@ -18,14 +21,14 @@ def milliseconds(seconds: float | None) -> int:
         return KVFFI_FOREVER
     if not seconds >= 0:
         raise ValueError(f"a time of {seconds} seconds; give 0 or more, or None for ever")
-    return KVFFI_FOREVER if math.isinf(seconds) else min(math.ceil(seconds * 1000), KVFFI_FOREVER - 1)
+    return math.ceil(seconds * 1000) if seconds < _FOR_EVER else KVFFI_FOREVER
 
 
 def deadline_in(seconds: float) -> int:
     """The milliseconds until a deadline, rounded up: at least 1."""
     if not seconds > 0:
         raise ValueError(f"the deadline is {seconds} seconds; give more than 0, or None for none")
-    return math.ceil(seconds * 1000) if seconds < 1e12 else milliseconds(seconds)
+    return math.ceil(seconds * 1000) if seconds < _FOR_EVER else KVFFI_FOREVER
 
 
 def microseconds(seconds: float) -> int:
@@ -38,7 +41,7 @@ def microseconds(seconds: float) -> int:
 def end_of(timeout: float | None) -> float:
     """When a timeout from now ends, on the clock of `time.monotonic`."""
     milliseconds(timeout)
-    return math.inf if timeout is None else time.monotonic() + timeout
+    return math.inf if timeout is None or timeout >= _FOR_EVER else time.monotonic() + float(timeout)
 
 
 def wait(step: Callable[[int], bool], timeout: float | None) -> bool:

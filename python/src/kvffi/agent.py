@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +13,13 @@ from . import _declarations as c
 from . import _nixl
 from ._agent_owner import GRACE, AgentOwner
 from ._arrays import of_descriptors
-from ._checked import text
-from ._handle import Handle, call, make, structs, take_bytes, take_text
+from ._checked import octets, text
+from ._handle import Handle, Owner, call, make, structs, take_bytes, take_text
+from ._inbox import Inbox
 from ._library import functions
 from ._names import Histogram, Op, number
 from ._start import transfer_options
-from ._time import end_of, microseconds, milliseconds
+from ._time import end_of, microseconds
 from .answer import Answer
 from .errors import Error
 from .limits import Limits
@@ -34,9 +34,6 @@ from .transfer import Transfer
 
 if TYPE_CHECKING:
     from ._arrays import Descriptors
-
-# Seconds; more is for ever.
-_LONGEST_POLL = 2_000_000.0
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ class Agent(Handle):
         owner = AgentOwner()
         call(functions().kvffi_agent_new, text(name, "name"), ctypes.byref(options), ctypes.byref(owner))
         self._owner = owner
-        # Until here.
+        # C has borrowed them until here.
         del pairs, bounds, network
 
     def _live(self) -> AgentOwner:
@@ -153,14 +150,15 @@ class Agent(Handle):
             return
         try:
             owner.shut_down(timeout)
+            self._owner = None
         except Error as error:
-            if error.status == c.KVFFI_ERR_LEFT_UNSETTLED:
+            if error.status in (c.KVFFI_ERR_LEFT_UNSETTLED, c.KVFFI_ERR_SHUT_DOWN, c.KVFFI_ERR_FORKED):
                 self._owner = None
-            elif error.status in (c.KVFFI_ERR_SHUT_DOWN, c.KVFFI_ERR_FORKED):
-                self._owner = None
-                return
-            raise
-        self._owner = None
+            if error.status not in (c.KVFFI_ERR_SHUT_DOWN, c.KVFFI_ERR_FORKED):
+                raise
+        finally:
+            # An exception that is kept must not keep the agent.
+            del owner
 
     def info(self) -> AgentInfo:
         """What the agent is called, and what it has under way."""
@@ -191,6 +189,9 @@ class Agent(Handle):
         except (Error, ValueError):
             del agent.memory[registration]
             raise
+        finally:
+            # An exception that is kept must not keep the agent.
+            del agent
 
     def deregister(self) -> None:
         """Deregisters all memory; `InUse` while a transfer has not settled.
@@ -208,10 +209,10 @@ class Agent(Handle):
 
     def connect(self, blob: bytes | bytearray | memoryview) -> Peer:
         """Connects the peer whose blob this is. The same blob again gives the same peer, a newer one replaces it."""
-        agent = self._live()
-        data = bytes(blob)
+        data = octets(blob, "blob")
         library = functions()
-        return Peer._wrap(make(library.kvffi_peer_free, library.kvffi_agent_connect, agent, data, len(data)), agent)
+        made = make(library.kvffi_peer_free, library.kvffi_agent_connect, self._live(), data, len(data))
+        return Peer._wrap(made, self._live())
 
     def connect_foreign(self, name: str, metadata: bytes, layout: Spec, *, generation: int = 1) -> Peer:
         """Connects a peer on NIXL that is not of this library, by its NIXL name and metadata and where its caches lie.
@@ -219,7 +220,7 @@ class Agent(Handle):
         A larger `generation` replaces what was connected under the name. Nobody sees the peer's process end: see
         `Peer.declare_gone`.
         """
-        agent, owner = self._live(), layout._live()
+        metadata, owner = octets(metadata, "metadata"), layout._live()
         foreign = c.ForeignPeer(
             name=text(name, "name"),
             metadata=ctypes.cast(ctypes.c_char_p(metadata), ctypes.c_void_p),
@@ -228,10 +229,10 @@ class Agent(Handle):
             generation=generation,
         )
         library = functions()
-        made = make(library.kvffi_peer_free, library.kvffi_agent_connect_foreign, agent, ctypes.byref(foreign))
-        # Until here.
+        made = make(library.kvffi_peer_free, library.kvffi_agent_connect_foreign, self._live(), ctypes.byref(foreign))
+        # C has borrowed it until here.
         del owner
-        return Peer._wrap(made, agent)
+        return Peer._wrap(made, self._live())
 
     def nixl_name(self) -> str:
         """The agent's name on NIXL, which peers that are not of this library need."""
@@ -274,22 +275,21 @@ class Agent(Handle):
 
         `OutOfRange` names a descriptor outside registered memory. `WouldBlock` if too much is in flight: try again.
         """
-        agent = self._live()
         options, kept = transfer_options(notify, deadline, request, padding_bytes, limits)
         library = functions()
-        transfer = Transfer._new(agent)
         if isinstance(what, Answer):
             if op is not None:
                 raise ValueError("an answer has the direction of its request; leave op out")
-            arguments: tuple[Any, ...] = (agent, peer._live(), what._live(), ctypes.byref(options))
-            call(library.kvffi_agent_start_answer, *arguments, ctypes.byref(transfer._live()))
+            function = library.kvffi_agent_start_answer
+            transfer = self._start(function, peer._live(), what._live(), ctypes.byref(options))
         else:
             if op is None:
                 raise ValueError("descriptors have no direction; give op")
-            descriptors, count, kept_too = of_descriptors(what)
-            arguments = (agent, peer._live(), number("OP", op), descriptors, count, ctypes.byref(options))
-            call(library.kvffi_agent_start, *arguments, ctypes.byref(transfer._live()))
+            address, count, kept_too = of_descriptors(what)
+            arguments = (number("OP", op), address, count, ctypes.byref(options))
+            transfer = self._start(library.kvffi_agent_start, peer._live(), *arguments)
             del kept_too
+        # C has borrowed it until here.
         del kept
         return transfer
 
@@ -313,51 +313,68 @@ class Agent(Handle):
         to be zeroed; without one a new answer is made. If the start fails, as with `WouldBlock`, it has them too, and
         `start` is enough to try again.
         """
-        agent = self._live()
         answer = Answer() if into is None else into
         options, kept = transfer_options(notify, deadline, request, 0, limits)
-        transfer = Transfer._new(agent)
-        call(
+        transfer = self._start(
             functions().kvffi_agent_start_request,
-            agent,
             peer._live(),
             pair._live(),
             ctypes.byref(what._memory),
             answer._live(),
             ctypes.byref(options),
-            ctypes.byref(transfer._live()),
         )
+        # C has borrowed it until here.
         del kept
         return transfer
 
+    def _start(self, function: Callable[..., int], *arguments: Any) -> Transfer:
+        # Made before the call: after a large request the caches are cold.
+        transfer = Transfer._new(self._live())
+        try:
+            call(function, transfer._agent, *arguments, ctypes.byref(transfer._live()))
+            return transfer
+        finally:
+            # An exception that is kept must not keep what the call was given.
+            del transfer, arguments
+
     def notify(self, peer: Peer, message: bytes) -> None:
         """Sends a short message. Messages to one peer arrive in order; no error is no proof of delivery."""
-        data = bytes(message)
+        data = octets(message, "message")
         call(functions().kvffi_agent_notify, self._live(), peer._live(), data, len(data))
 
     def notifications(self) -> list[Notification]:
         """Takes all notifications that have arrived. An agent with an exchange leaves them to its exchange."""
+        return self._take().all()
+
+    def _take(self) -> Inbox[Notification]:
+        """Those that nobody has seen, with what has arrived."""
         library = functions()
-        arrived = make(library.kvffi_notifications_free, library.kvffi_agent_take_notifications, self._live())
-        if not arrived:
-            return []
-        return [
-            Notification(
-                (each.sender or b"").decode(),
-                ctypes.string_at(each.message, each.message_len) if each.message_len else b"",
-                each.incarnation if each.has_incarnation else None,
-            )
-            for each in structs(c.Notification, library.kvffi_notifications_get, arrived)
-        ]
+
+        def take(taken: Owner) -> None:
+            call(library.kvffi_agent_take_notifications, self._live(), ctypes.byref(taken))
+
+        def read(taken: Owner) -> list[Notification]:
+            return [
+                Notification(
+                    (each.sender or b"").decode(),
+                    ctypes.string_at(each.message, each.message_len) if each.message_len else b"",
+                    each.incarnation if each.has_incarnation else None,
+                )
+                for each in structs(c.Notification, library.kvffi_notifications_get, taken)
+            ]
+
+        arrived: Inbox[Notification] = self._live().arrived
+        arrived.fill(take, read)
+        return arrived
 
     def listen(self, timeout: float | None = None) -> Iterator[Notification]:
         """Notifications as they arrive; ends when none has arrived for `timeout` seconds.
 
-        Waits without using the processor, and without the GIL.
+        Waits without using the processor, and without the GIL. Who stops early leaves the others to the next call.
         """
         end = end_of(timeout)
         while True:
-            for notification in self.notifications():
+            for notification in self._take().each():
                 yield notification
                 end = end_of(timeout)
             left = end - time.monotonic()
@@ -367,16 +384,10 @@ class Agent(Handle):
     def wait_for_news(self, timeout: float | None = None) -> bool:
         """Waits on the descriptor of `fd`, and clears it; False if nothing has happened for `timeout` seconds.
 
-        Look at transfers and notifications after this call.
+        Look at transfers and notifications after this call. Each of several threads that wait is told of all news.
         """
         agent = self._live()
-        poll = select.poll()
-        poll.register(self.fd() if agent.news is None else agent.news, select.POLLIN)
-        milliseconds(timeout)
-        # No longer than poll can wait.
-        ready = poll.poll(None if timeout is None or timeout > _LONGEST_POLL else timeout * 1000)
-        self.clear_fd()
-        return bool(ready)
+        return agent.news.wait(self.fd() if agent.fd is None else agent.fd, self.clear_fd, end_of(timeout))
 
     def fd(self, look_every: float = 0) -> int:
         """A file descriptor for an event loop; only wait for it to be readable.
@@ -389,13 +400,15 @@ class Agent(Handle):
         agent = self._live()
         fd = ctypes.c_int32()
         call(functions().kvffi_agent_get_fd, agent, microseconds(look_every), ctypes.byref(fd))
-        if agent.news is None:
-            agent.news = os.dup(fd.value)
-        return agent.news
+        with agent.lock:
+            if agent.fd is None:
+                agent.fd = os.dup(fd.value)
+            return agent.fd
 
     def clear_fd(self) -> None:
         """Makes the descriptor unreadable until something happens again. Look at everything after this call."""
         call(functions().kvffi_agent_clear_fd, self._live())
+        self._live().news.happened()
 
     def raise_fd(self) -> None:
         """Makes the descriptor readable, for example to end another thread's wait."""

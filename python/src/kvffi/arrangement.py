@@ -99,12 +99,15 @@ class Arrangement(Handle):
         """
         bases: list[int] = []
         owners: list[object] = []
+        views: dict[int, TensorView] = {}
         lens = self.storage_lens()
         for index, storage in enumerate(storages):
-            if isinstance(storage, int):
+            if isinstance(storage, int) and not isinstance(storage, bool):
                 bases.append(storage)
                 continue
-            view = TensorView.of(storage)
+            views[index] = view = TensorView.of(storage)
+            if not view.is_contiguous:
+                raise ValueError(f"storage {index} has the strides {view.strides}; give memory without gaps")
             if index < len(lens) and view.num_bytes < lens[index]:
                 raise ValueError(f"storage {index} has {view.num_bytes} bytes; {lens[index]} are needed")
             bases.append(view.ptr)
@@ -115,7 +118,14 @@ class Arrangement(Handle):
         array = (ctypes.c_uint64 * len(bases))(*bases)
         library = functions()
         arguments = (library.kvffi_arrangement_build, self._live(), array, len(bases))
-        return Spec._wrap(make(library.kvffi_spec_free, *arguments), tuple(owners))
+        spec = Spec._wrap(make(library.kvffi_spec_free, *arguments), tuple(owners))
+        for index, storage in enumerate(spec.to_dict()["storages"]):
+            given = views.get(index)
+            wanted = (storage["mem"], storage.get("device", 0))
+            if given is not None and (given.mem, given.device) != wanted:
+                place, pool = f"{given.mem} {given.device}", f"{wanted[0]} {wanted[1]}"
+                raise ValueError(f"storage {index} is in {place} and its pool in {pool}; say so in Pool")
+        return spec
 
 
 class _Length(ctypes.Structure):

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 from . import _declarations as c
 from ._agent_owner import UserOwner
 from ._arrays import of_descriptors
-from ._checked import text
+from ._checked import octets, text
 from ._handle import Handle, Owner, call, make, structs
+from ._inbox import Inbox
 from ._library import functions
 from ._names import LostReaders, number, word
 from ._pinned import Pinned
@@ -130,7 +131,7 @@ class Exchange(Handle):
     the rest of the process.
     """
 
-    __slots__ = ("_agent", "_blocks", "_numbers")
+    __slots__ = ("_agent", "_blocks", "_happened", "_numbers")
 
     def __init__(self, agent: Agent, options: ExchangeOptions | None = None) -> None:
         struct = options._struct() if options is not None else None
@@ -144,6 +145,7 @@ class Exchange(Handle):
         # Blocks by the number that C has for them. Those that may be written are pinned.
         self._blocks: dict[int, Pinned] = {}
         self._numbers = itertools.count(1)
+        self._happened: Inbox[tuple[Event, int]] = Inbox(library.kvffi_events_free)
 
     @property
     def agent(self) -> Agent:
@@ -152,29 +154,52 @@ class Exchange(Handle):
 
     def poll(self) -> list[Event]:
         """Moves everything on, and hands out what has happened since the last poll, in order."""
+        self._fill()
+        happened = self._happened.all()
+        try:
+            return [self._hand_out(*each) for each in happened]
+        except BaseException:
+            # A signal came.
+            self._happened.put_back(happened)
+            raise
+
+    def _hand_out(self, event: Event, cookie: int) -> Event:
+        """The event's blocks are the engine's again. Another time it does nothing."""
+        blocks = self._blocks.pop(cookie, None)
+        if blocks is not None:
+            blocks.unpin()
+        return event
+
+    def _fill(self) -> None:
         library = functions()
-        happened = make(library.kvffi_events_free, library.kvffi_exchange_poll, self._live())
-        if not happened:
-            return []
-        events = []
-        for index in range(library.kvffi_events_len(happened)):
-            event = c.Event()
-            call(library.kvffi_events_get, happened, index, ctypes.byref(event))
-            blocks = self._blocks.pop(event.cookie, None) if event.kind in BLOCKS_COME_BACK else None
-            events.append(read(event, blocks.what if blocks is not None else None))
-            if blocks is not None:
-                blocks.unpin()
-        return events
+
+        def take(taken: Owner) -> None:
+            call(library.kvffi_exchange_poll, self._live(), ctypes.byref(taken))
+
+        def read_all(taken: Owner) -> list[tuple[Event, int]]:
+            events = []
+            for index in range(library.kvffi_events_len(taken)):
+                event = c.Event()
+                call(library.kvffi_events_get, taken, index, ctypes.byref(event))
+                # 0 is nobody's.
+                cookie = event.cookie if event.kind in BLOCKS_COME_BACK else 0
+                blocks = self._blocks.get(cookie)
+                events.append((read(event, blocks.what if blocks is not None else None), cookie))
+            return events
+
+        self._happened.fill(take, read_all)
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
         """Events as they happen; ends when nothing has happened for `timeout` seconds.
 
-        Waits on the agent's descriptor, without using the processor and without the GIL.
+        Waits on the agent's descriptor, without using the processor and without the GIL. Who stops early leaves the
+        others to the next call.
         """
         end = end_of(timeout)
         while True:
-            for event in self.poll():
-                yield event
+            self._fill()
+            for each in self._happened.each():
+                yield self._hand_out(*each)
                 end = end_of(timeout)
             left = end - time.monotonic()
             if left <= 0:
@@ -203,16 +228,17 @@ class Exchange(Handle):
 
     def connect(self, blob: bytes | bytearray | memoryview) -> Peer:
         """Connects a peer from its blob, as `Agent.connect` does; `BlobError` also for one that was replaced."""
-        data = bytes(blob)
+        data = octets(blob, "blob")
         library = functions()
-        arguments = (library.kvffi_exchange_connect, self._live(), data, len(data))
-        return Peer._wrap(make(library.kvffi_peer_free, *arguments), self._agent._live())
+        made = make(library.kvffi_peer_free, library.kvffi_exchange_connect, self._live(), data, len(data))
+        return Peer._wrap(made, self._agent._live())
 
     def peer(self, peer: PeerId) -> Peer:
         """A peer that is connected, to plan with; `PeerGone` if it is not."""
         library = functions()
-        arguments = (library.kvffi_exchange_get_peer, self._live(), ctypes.byref(_peer_id(peer)))
-        return Peer._wrap(make(library.kvffi_peer_free, *arguments), self._agent._live())
+        struct = _peer_id(peer)
+        made = make(library.kvffi_peer_free, library.kvffi_exchange_get_peer, self._live(), ctypes.byref(struct))
+        return Peer._wrap(made, self._agent._live())
 
     def fetch_failed(self, name: str) -> None:
         """Says that the blob that `want` asked for cannot be had."""
@@ -260,7 +286,7 @@ class Exchange(Handle):
         lease = ctypes.c_uint64()
         readers = c.KVFFI_READERS_UNKNOWN if readers is None else readers
         cookie = next(self._numbers)
-        arguments = (self._live(), text(request, "request"), cookie, readers, num_parts, ctypes.byref(lease))
+        arguments = (text(request, "request"), cookie, readers, num_parts, ctypes.byref(lease))
         self._keep(cookie, Pinned(blocks), functions().kvffi_exchange_hold, *arguments)
         return lease.value
 
@@ -288,15 +314,15 @@ class Exchange(Handle):
         `WouldBlock` and `PeerNotReady`: try again later. After any other error the registration has ended, and the
         decode worker is told.
         """
-        arguments = (self._live(), ctypes.byref(push._struct()), part)
+        arguments = (ctypes.byref(push._struct()), part)
         library = functions()
         if isinstance(what, Answer):
             if padding_bytes:
                 raise ValueError("an answer knows its padding; leave padding_bytes out")
-            call(library.kvffi_exchange_write_answer, *arguments, what._live())
+            call(library.kvffi_exchange_write_answer, self._live(), *arguments, what._live())
         else:
             address, count, kept = of_descriptors(what)
-            call(library.kvffi_exchange_write, *arguments, address, count, padding_bytes)
+            call(library.kvffi_exchange_write, self._live(), *arguments, address, count, padding_bytes)
             del kept
 
     def abort(self, lease: int) -> bool:
@@ -318,7 +344,7 @@ class Exchange(Handle):
         array = (c.PullPart * len(made))(*made)
         pull = ctypes.c_uint64()
         cookie = next(self._numbers)
-        arguments = (self._live(), cookie, array, len(made), within, ctypes.byref(pull))
+        arguments = (cookie, array, len(made), within, ctypes.byref(pull))
         self._keep(cookie, Pinned(blocks, pinned=True), functions().kvffi_exchange_pull, *arguments)
         del keep
         return pull.value
@@ -350,7 +376,7 @@ class Exchange(Handle):
         array = (c.PushSource * len(made))(*made)
         reservation = ctypes.c_uint64()
         cookie = next(self._numbers)
-        arguments = (self._live(), name, cookie, array, len(made), within, ctypes.byref(reservation))
+        arguments = (name, cookie, array, len(made), within, ctypes.byref(reservation))
         self._keep(cookie, Pinned(blocks, pinned=True), functions().kvffi_exchange_reserve, *arguments)
         del keep
         return reservation.value
@@ -363,8 +389,8 @@ class Exchange(Handle):
         """Keeps blocks by their number for a call, and from then on unless the library refuses them."""
         self._blocks[cookie] = blocks
         try:
-            call(function, *arguments)
-        except Error:
+            call(function, self._live(), *arguments)
+        except (Error, ValueError):
             # Nothing else: after a Ctrl-C the library has them.
             del self._blocks[cookie]
             blocks.unpin()

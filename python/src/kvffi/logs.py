@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import math
 import select
 import time
 from collections.abc import Iterator
@@ -12,9 +11,10 @@ from typing import NamedTuple
 
 from . import _declarations as c
 from ._handle import Handle, Owner, call, structs
+from ._inbox import Inbox
 from ._library import functions
 from ._names import LogLevel, number, word
-from ._time import end_of
+from ._time import SLICE, end_of
 
 # As Python's logging has them; it has none for "trace".
 _LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG, "trace": 5}
@@ -40,7 +40,7 @@ class Logs(Handle):
             logs.forward()
     """
 
-    __slots__ = ("dropped",)
+    __slots__ = ("_taken", "dropped")
 
     def __init__(self, level: LogLevel = "info", *, capacity: int = 0) -> None:
         library = functions()
@@ -48,44 +48,63 @@ class Logs(Handle):
         owner = Owner(library.kvffi_logs_free)
         call(library.kvffi_logs_new, ctypes.byref(options), ctypes.byref(owner))
         self._owner = owner
+        self._taken: Inbox[LogRecord] = Inbox(library.kvffi_log_records_free)
         # Records that found no room, so far.
         self.dropped = 0
 
     def take(self) -> list[LogRecord]:
         """Takes the records that wait, in order."""
+        self._fill()
+        return self._taken.all()
+
+    def _fill(self) -> None:
         library = functions()
-        taken = Owner(library.kvffi_log_records_free)
-        dropped = ctypes.c_uint64()
-        call(library.kvffi_logs_take, self._live(), ctypes.byref(taken), ctypes.byref(dropped))
-        self.dropped += dropped.value
-        if not taken:
-            return []
-        return [
-            LogRecord(
-                each.time_ns / 1e9,
-                word("LOG", each.level),
-                (each.target or b"").decode(),
-                (each.message or b"").decode(),
-            )
-            for each in structs(c.LogRecord, library.kvffi_log_records_get, taken)
-        ]
+
+        def take(taken: Owner) -> None:
+            dropped = ctypes.c_uint64()
+            call(library.kvffi_logs_take, self._live(), ctypes.byref(taken), ctypes.byref(dropped))
+            self.dropped += dropped.value
+
+        def read(taken: Owner) -> list[LogRecord]:
+            return [
+                LogRecord(
+                    each.time_ns / 1e9,
+                    word("LOG", each.level),
+                    (each.target or b"").decode(),
+                    (each.message or b"").decode(),
+                )
+                for each in structs(c.LogRecord, library.kvffi_log_records_get, taken)
+            ]
+
+        self._taken.fill(take, read)
 
     def listen(self, timeout: float | None = None) -> Iterator[LogRecord]:
-        """Records as they come; ends when none has come for `timeout` seconds. Waits without the GIL."""
+        """Records as they come; ends when none has come for `timeout` seconds, and when this is closed.
+
+        Waits without the GIL. Who stops early leaves the others to the next call.
+        """
         end = end_of(timeout)
-        while True:
-            for record in self.take():
+        while not self.closed:
+            self._fill()
+            for record in self._taken.each():
                 yield record
                 end = end_of(timeout)
+            if not self._wait(end):
+                return
+
+    def _wait(self, end: float) -> bool:
+        """Whether there may be records; in pieces, since another thread may close this."""
+        while not self.closed:
             left = end - time.monotonic()
             # Nobody else frees the log, and its descriptor, while this one waits.
             logs = self._live()
             poll = select.poll()
             poll.register(self.fd(), select.POLLIN)
-            ready = poll.poll(None if math.isinf(left) else max(left, 0) * 1000)
+            ready = poll.poll(min(max(left, 0), SLICE) * 1000)
             del logs
-            if not ready:
-                return
+            if ready or left <= SLICE:
+                return bool(ready)
+        return False
 
     def fd(self) -> int:
         """A file descriptor that is readable while records wait; valid until this is closed."""

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from . import _declarations as c
+from ._checked import octets
 from ._handle import Handle, call, make, take_text
 from ._library import functions
 from ._names import Op, number
@@ -75,7 +76,7 @@ class Pair(Handle):
         """Like `answer`, for a request in its JSON form, as a text or as Python objects."""
         if isinstance(request, dict):
             request = json.dumps(request)
-        data = request.encode() if isinstance(request, str) else bytes(request)
+        data = request.encode() if isinstance(request, str) else octets(request, "the JSON form")
         answer = Answer() if into is None else into
         call(functions().kvffi_pair_answer_json, self._live(), data, len(data), answer._live())
         return answer

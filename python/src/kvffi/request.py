@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import operator
 import struct
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -53,19 +54,21 @@ def block_ids(blocks: Any) -> tuple[int, int, object]:
     try:
         # Of uint32 on one axis, as numpy and `array` have them. It fails for what is empty, read-only or has gaps, too.
         view = memoryview(blocks)
-        if view.format == "I" and view.ndim == 1:
+        if view.format == "I" and view.ndim == 1 and not hasattr(blocks, "mask"):
             pinned = _BYTE.from_buffer(view)
             return _address(pinned), len(view), pinned
     except (TypeError, ValueError, BufferError):
         pass
     if hasattr(blocks, "__array__"):
         return _of_array(blocks)
-    if isinstance(blocks, (bytes, bytearray, memoryview, str)):
+    if isinstance(blocks, (bytes, bytearray, str)):
         raise TypeError(f"block ids are {type(blocks).__name__}; give integers in a list or an array")
+    # An iterator gives its items once.
+    listed = list(blocks)
     try:
-        ids = array.array("I", blocks)
+        ids = array.array("I", listed)
     except OverflowError:
-        wrong = next(block for block in blocks if not 0 <= block <= HOLE)
+        wrong = next((block for block in map(operator.index, listed) if not 0 <= block <= HOLE), None)
         raise ValueError(f"block id {wrong} is not from 0 to {HOLE}; {HOLE}, as kvffi.HOLE, is a hole") from None
     return block_ids(ids) if ids else (0, 0, None)
 
@@ -76,6 +79,10 @@ def _of_array(blocks: Any) -> tuple[int, int, object]:
     ids = numpy.asarray(blocks)
     if ids.ndim != 1:
         raise ValueError(f"block ids have the shape {ids.shape}; give one axis")
+    if numpy.ma.isMaskedArray(blocks):
+        raise TypeError("block ids are a masked array; give kvffi.HOLE for holes")
+    if ids.dtype != numpy.uint32 and not ids.size:
+        return 0, 0, None
     if ids.dtype != numpy.uint32:
         if ids.dtype.kind not in "iu":
             raise TypeError(f"block ids are of type {ids.dtype}; give integers")
@@ -127,6 +134,9 @@ class Request:
                 c.BlockList(group=fields[place], first=fields[place + 2])
             raise
         self._keep = keep
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Request has addresses in it, and cannot be copied or pickled")
 
 
 def _flatten(lists: Lists, fields: list[Any], keep: list[object]) -> int:

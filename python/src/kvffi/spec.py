@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _declarations as c
-from ._checked import text
+from ._checked import octets, text
 from ._handle import Handle, Owner, call, make, structs, take_text
 from ._library import functions
 from .errors import SpecError
@@ -43,14 +43,14 @@ class Spec(Handle):
     @classmethod
     def from_json(cls, text: str | bytes) -> Spec:
         """Reads the JSON form. `JsonError` names the field that is wrong, `SpecError` everything that is wrong."""
-        data = text.encode() if isinstance(text, str) else bytes(text)
+        data = text.encode() if isinstance(text, str) else octets(text, "the JSON form")
         library = functions()
         return cls._wrap(make(library.kvffi_spec_free, library.kvffi_spec_from_json, data, len(data)))
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> Spec:
         """Reads the JSON form from Python objects; numbers may be those of numpy."""
-        return cls.from_json(json.dumps(spec, default=_number))
+        return cls.from_json(json.dumps(dict(spec), default=_number))
 
     def to_json(self) -> str:
         """The JSON form, indented. Two specs are equal if their texts are."""

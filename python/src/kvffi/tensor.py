@@ -14,8 +14,8 @@ from ._names import Mem
 class TensorView:
     """Where a tensor lies. Strides are bytes.
 
-    `TensorView.of` makes one from a torch tensor, a numpy array, an object with DLPack, or a writable buffer such as a
-    `bytearray` or an `mmap`. Where none of these fits, an engine fills it in.
+    `TensorView.of` makes one from a torch tensor, a numpy array, an object with DLPack, or a buffer such as a
+    `bytearray` or an `mmap`, all of which have to be writable. Where none of these fits, an engine fills it in.
     """
 
     ptr: int
@@ -34,6 +34,19 @@ class TensorView:
         for extent in self.shape:
             count *= extent
         return count
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a TensorView is of memory in one place, and cannot be copied or pickled")
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements follow one another without gaps, the last axis fastest."""
+        expected = self.element_size
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if extent > 1 and stride != expected:
+                return False
+            expected *= extent
+        return True
 
     @classmethod
     def of(cls, tensor: Any) -> TensorView:
@@ -72,6 +85,8 @@ def _of_numpy(tensor: Any) -> TensorView:
     import numpy
 
     array = numpy.asarray(tensor)
+    if not array.flags.writeable:
+        raise TypeError("the array is read-only; peers' bytes are written to a cache")
     if array.dtype.hasobject:
         raise TypeError(f"the array's elements are Python objects ({array.dtype}), not bytes")
     return TensorView(array.ctypes.data, array.shape, array.strides, array.itemsize, owner=array)

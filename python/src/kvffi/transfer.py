@@ -25,7 +25,8 @@ class Transfer(Handle):
     """Bytes that move between an agent and a peer.
 
     Its blocks are in use until it has settled, whether the object lives or not. One that is in progress is cancelled
-    when the object is closed, at the end of a `with` block, and when nothing refers to it: hold on to it.
+    when the object is closed, at the end of a `with` block, and when nothing refers to it: hold on to it. A wait of
+    another thread ends with `ValueError` then.
     """
 
     __slots__ = ("_agent",)
@@ -36,7 +37,7 @@ class Transfer(Handle):
 
     @classmethod
     def _new(cls, agent: Owner) -> Transfer:
-        """An object for a call to start: made before it, since after a large request the caches are cold."""
+        """An object for a call to start."""
         transfer = cls.__new__(cls)
         transfer._owner = Owner(functions().kvffi_transfer_free)
         # Before it ends, the memory may not go, which the agent keeps.
@@ -68,11 +69,10 @@ class Transfer(Handle):
 
         `TransferFailed` if it failed and nothing can land any more, `TransferUnsettled` if bytes may still land.
         """
-        transfer = self._live()
         function = functions().kvffi_transfer_wait
 
         def step(milliseconds: int) -> bool:
-            return call(function, transfer, milliseconds) == c.KVFFI_OK
+            return call(function, self._live(), milliseconds) == c.KVFFI_OK
 
         return wait(step, timeout)
 
@@ -81,11 +81,10 @@ class Transfer(Handle):
 
         False if `timeout` seconds are over. Says nothing about whether it is done: see `poll`.
         """
-        transfer = self._live()
         function = functions().kvffi_transfer_wait_settled
 
         def step(milliseconds: int) -> bool:
-            return self._state(function(transfer, milliseconds, None)) in ("done", "failed")
+            return self._state(function(self._live(), milliseconds, None)) in ("done", "failed")
 
         return wait(step, timeout)
 

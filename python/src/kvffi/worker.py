@@ -32,17 +32,16 @@ class Worker:
     dcp_interleave: int = 0
 
     def _struct(self) -> c.Worker:
-        pairs = (c.KeyValue * len(self.extra))(
-            *(c.KeyValue(key=text(key, "a key of extra"), value=text(value, key)) for key, value in self.extra.items())
-        )
+        extra = [(text(key, "a key of extra"), text(value, key)) for key, value in self.extra.items()]
+        pairs = (c.KeyValue * len(extra))(*(c.KeyValue(key=key, value=value) for key, value in extra))
         for name in ("tp_size", "pp_size", "dcp_size"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} is 0: it is the number of ranks, at least 1")
         struct = c.Worker(
             model=text(self.model, "model"),
             revision=text(self.revision, "revision"),
-            extra=ctypes.addressof(pairs) if self.extra else None,
-            num_extra=len(self.extra),
+            extra=ctypes.addressof(pairs) if len(pairs) else None,
+            num_extra=len(pairs),
             tp_rank=self.tp_rank,
             tp_size=self.tp_size,
             pp_rank=self.pp_rank,
