@@ -9,9 +9,9 @@ use kvspec::{BlockId, GroupId};
 
 use crate::descriptor::{Descriptor, Descriptors, ZeroRange};
 use crate::lane::{Lane, LaneKey};
-use crate::lists::{Lists, check_lists};
+use crate::lists::Lists;
 use crate::pair::PairPlan;
-use crate::refusal::{RequestError, Side};
+use crate::refusal::RequestError;
 use crate::request::Request;
 use crate::template::{Band, Run};
 use crate::timeline::Timeline;
@@ -67,13 +67,7 @@ impl PairPlan {
     }
 
     fn answer(&self, request: &Request, out: &mut Descriptors) -> Result<(), RequestError> {
-        if request.op != self.options.op {
-            return Err(RequestError::Direction { request: request.op, plan: self.options.op });
-        }
-        let seen = &mut out.scratch.seen;
-        let (local_is_destination, remote_is_destination) = request.op.local_first(true, false);
-        let local = check_lists(&self.local, Side::Local, &request.local, local_is_destination, seen)?;
-        let remote = check_lists(&self.remote, Side::Remote, &request.remote, remote_is_destination, seen)?;
+        let (local, remote) = self.check_request(request, &mut out.scratch.seen)?;
         let mut met: Option<(GroupId, GroupId)> = None;
         for lane in &self.lanes {
             let groups = (lane.key.local_group, lane.key.remote_group);

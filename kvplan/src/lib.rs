@@ -66,8 +66,7 @@
 //! 7. `template`: what they unroll to for one block, with `gap` to say which bytes may travel as padding;
 //! 8. `answer`: a request's blocks, sorted, walked and joined.
 //!
-//! `explain` and `verify` look at what came of it; `local`, `deployment` and `flow` need none of it but `rows` and
-//! `pair`.
+//! `explain`, `verify` and `flow` look at what came of it; `local` needs nothing but `rows`.
 //!
 //! # What it does not do
 //!

@@ -2,8 +2,9 @@
 
 use kvspec::{BlockId, GroupId, PoolId, Usage, ValidSpec};
 
+use crate::pair::PairPlan;
 use crate::refusal::{RequestError, Side};
-use crate::request::BlockList;
+use crate::request::{BlockList, Request};
 
 /// The checked lists of one side.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +26,26 @@ pub(crate) struct Seen {
     pools: Vec<PoolId>,
 }
 
+impl PairPlan {
+    /// The lists of this worker and of the peer, if the request is one that this plan may answer.
+    pub(crate) fn check_request<'a>(
+        &self,
+        request: &'a Request,
+        seen: &mut Seen,
+    ) -> Result<(Lists<'a>, Lists<'a>), RequestError> {
+        let op = self.options.op;
+        if request.op != op {
+            return Err(RequestError::Direction { request: request.op, plan: op });
+        }
+        let (local_is_destination, remote_is_destination) = op.local_first(true, false);
+        let local = check_lists(&self.local, Side::Local, &request.local, local_is_destination, seen)?;
+        let remote = check_lists(&self.remote, Side::Remote, &request.remote, remote_is_destination, seen)?;
+        Ok((local, remote))
+    }
+}
+
 /// Checks one side's lists. Groups whose bytes this worker only borrows are ignored.
-pub(crate) fn check_lists<'a>(
+fn check_lists<'a>(
     spec: &ValidSpec,
     side: Side,
     lists: &'a [BlockList],

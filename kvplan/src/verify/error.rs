@@ -2,12 +2,15 @@
 
 use kvspec::{BlockId, LayerName, PartName, StorageIndex};
 
-use crate::refusal::Side;
+use crate::refusal::{RequestError, Side};
 
 /// What is wrong with an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
+    /// The request must be refused, so that no answer to it is right.
+    #[error("no answer is right: {0}")]
+    Request(#[from] RequestError),
     /// A descriptor leaves its storage.
     #[error(
         "a descriptor of {len} bytes at {offset} leaves storage {storage} of {side}, which has {storage_len} bytes"

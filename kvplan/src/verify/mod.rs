@@ -11,6 +11,7 @@
 //! |---|---|
 //! | who serves whom: which units this source owes this destination ([`serve`](crate::serve)) | `tests/src/judge`, which lets any holder serve and wants every byte of a deployment exactly once: `prop_deployments_deliver_every_byte_once_and_touch_nothing_else` |
 //! | [`ValidSpec::units_of`](kvspec::ValidSpec::units_of): the units that a rank holds | the same, which has a rule of its own (`first_unit`) |
+//! | which lists may be answered at all (`lists`) | `kvplan/tests/refusals.rs`, fault by fault |
 //! | the part formula, block lists and holes, as words of the two specs and the request | the same, which copies bytes as well (`tests/src/memory.rs`) |
 //!
 //! | concept | module |
@@ -28,6 +29,7 @@ use kvspec::{StorageIndex, ValidSpec};
 pub use error::{NotFree, VerifyError};
 
 use crate::descriptor::{Descriptor, Descriptors, ZeroRange};
+use crate::lists::Seen;
 use crate::pair::PairPlan;
 use crate::refusal::Side;
 use crate::request::Request;
@@ -71,6 +73,7 @@ impl PairPlan {
     pub(crate) fn verify_within(&self, request: &Request, answer: &Descriptors, limit: u64) -> Result<(), VerifyError> {
         let mut steps = Steps { limit, left: limit };
         let op = self.options.op;
+        self.check_request(request, &mut Seen::default())?;
         in_bounds(&self.local, Side::Local, answer, |d| (d.local_storage, d.local_offset))?;
         in_bounds(&self.remote, Side::Remote, answer, |d| (d.remote_storage, d.remote_offset))?;
 

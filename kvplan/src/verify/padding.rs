@@ -46,9 +46,9 @@ impl<'a> Owners<'a> {
             Owner { layer, part, family, end }
         };
         let owners = spec.layers.iter().flat_map(|layer| layer.parts.iter().map(move |part| owner(layer, part)));
-        let listed = destination.lists.iter().filter_map(|list| {
-            let pool = spec.groups.get(list.group.index())?.pool;
-            Some((list.group, pool, list.blocks.iter().copied().collect()))
+        let listed = destination.lists.iter().map(|list| {
+            let pool = spec.groups[list.group.index()].pool;
+            (list.group, pool, list.blocks.iter().copied().collect())
         });
         Self { spec, owners: owners.collect(), listed: listed.collect() }
     }

@@ -1,10 +1,11 @@
 //! Answers made by hand, wrong in one way each.
 
-use kvspec::{BlockId, CacheSpec, GroupId, StorageIndex, ValidSpec};
+use kvspec::{BlockId, CacheSpec, ContextShard, GroupId, Shard, StorageIndex, Topology, ValidSpec};
 use serde_json::json;
 
 use super::*;
 use crate::pair::PairOptions;
+use crate::refusal::RequestError;
 use crate::request::{BlockList, Op};
 
 const PAGE: u64 = 32;
@@ -66,6 +67,44 @@ fn an_answer_by_hand_is_accepted_whole_or_in_pieces() {
     let plan = plan(4, true, 0);
     assert_eq!(plan.verify(&request(), &answer(&[(TO, FROM, 96)], &[], 0)), Ok(()));
     assert_eq!(plan.verify(&request(), &answer(&[(TO + 32, FROM + 32, 64), (TO, FROM, 32)], &[], 0)), Ok(()));
+}
+
+#[test]
+fn no_answer_is_right_for_a_request_that_must_be_refused() {
+    let plan = plan(4, true, u64::MAX);
+    let right = answer(&[(TO, FROM, 96)], &[], 0);
+    let verify = |request: Request| match plan.verify(&request, &right) {
+        Err(VerifyError::Request(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let beyond = verify(Request { local: list(&[8]), ..request() });
+    assert!(matches!(beyond, RequestError::BlockOutOfRange { side: Side::Local, block: BlockId(8), .. }), "{beyond}");
+    let mut unknown = request();
+    unknown.remote[0].group = GroupId(7);
+    let unknown = verify(unknown);
+    assert!(matches!(unknown, RequestError::UnknownGroup { side: Side::Remote, group: GroupId(7), .. }), "{unknown}");
+    let turned = verify(Request { op: Op::Write, ..request() });
+    assert_eq!(turned, RequestError::Direction { request: Op::Write, plan: Op::Read });
+}
+
+#[test]
+fn tokens_of_another_context_parallel_rank_are_rejected() {
+    // Rank 1 of 2 holds every second run of 2 tokens: positions 2, 3, 6 and 7 in its first block.
+    let mut local = CacheSpec::clone(&spec(4, true));
+    let shard = Shard { rank: 1, size: 2 };
+    local.topology =
+        Topology { tp: shard, dcp: ContextShard { rank: 1, size: 2, interleave: Some(2) }, ..local.topology };
+    let plan = PairPlan::new(&local.validate().unwrap(), &spec(4, true), &PairOptions::default()).unwrap();
+    let request = Request { op: Op::Read, local: list(&[5]), remote: list(&[2, 4]) };
+    let halves = |token: u64| -> Vec<_> {
+        let half = |layer: u64, half: u64| {
+            (TO + layer * PAGE + half * 16, (2 + 2 * half) * 3 * PAGE + layer * PAGE + token * 8, 16)
+        };
+        (0..3).flat_map(|layer| [half(layer, 0), half(layer, 1)]).collect()
+    };
+    assert_eq!(plan.verify(&request, &answer(&halves(2), &[], 0)), Ok(()));
+    let of_rank_0 = plan.verify(&request, &answer(&halves(0), &[], 0));
+    assert!(matches!(of_rank_0, Err(VerifyError::NotDelivered { offset: TO, len: 16, .. })), "{of_rank_0:?}");
 }
 
 #[test]
