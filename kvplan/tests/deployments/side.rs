@@ -1,5 +1,6 @@
 //! One deployment of a model: topology, groups, pools, storages, and one spec for each rank.
 
+use kvspec::divisor::gcd;
 use kvspec::{
     Axis, CacheSpec, ContextShard, Fingerprint, Group, GroupId, Kind, Layer, MemKind, Part, PoolId, Role, SPEC_VERSION,
     Shard, Sharding, Storage, StorageIndex, TokensPerState, Topology, Usage,
@@ -65,10 +66,6 @@ struct PoolChoice {
     order: Vec<Ax>,
     /// A group over the rows of the pool that does not move: of their stride, or of another.
     stranger: Option<bool>,
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn divisors(n: u64) -> Vec<u64> {
