@@ -216,12 +216,12 @@ unsafe fn write(
     push: &PushId,
     part: u32,
     descriptors: &[Descriptor],
-    padding: u64,
+    padding_bytes: u64,
 ) -> Result<(), Failure> {
     // SAFETY: by contract.
     unsafe {
         ask(exchange, |exchange, now| {
-            let written = exchange.write(push, part, descriptors, padding, now);
+            let written = exchange.write(push, part, descriptors, padding_bytes, now);
             match &written {
                 Ok(()) | Err(Error::WouldBlock { .. } | Error::PeerNotReady { .. } | Error::WriteRefused { .. }) => {}
                 Err(_) => exchange.agent().raise_event(),

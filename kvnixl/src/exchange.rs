@@ -323,6 +323,8 @@ impl<B> Exchange<B> {
         }
     }
 
+    /// The order matters: whom the first two find gone or idle is told of, let go and no longer waited for in the same
+    /// poll.
     fn poll_peers(&mut self, now: Instant) {
         self.watch(now);
         self.link.peers.expire(now);
