@@ -2380,8 +2380,8 @@ kvffi_status kvffi_agent_start(const kvffi_agent *agent,
  *
  * answer: an answer of a plan with this peer's layout. It may be used for something else after the call.
  *
- * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none. Errors as for kvffi_agent_start. Threads: any number at once on
- * one agent and peer; one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
+ * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, or if its plan is between other caches than what this agent has
+ * registered and the peer's layout. Errors as for kvffi_agent_start. Threads: any number at once on one agent and peer; one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_agent_start_answer(const kvffi_agent *agent,
                                       const kvffi_peer *peer,
@@ -3091,7 +3091,8 @@ kvffi_status kvffi_exchange_write(kvffi_exchange *exchange,
  *
  * answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
  *
- * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none. Errors as for kvffi_exchange_write. Threads: one at a time on one
+ * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, or one of a plan that is not with that peer. Errors as for
+ * kvffi_exchange_write. Threads: one at a time on one
  * exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_exchange_write_answer(kvffi_exchange *exchange,
@@ -3145,7 +3146,8 @@ typedef struct kvffi_push_source {
  * deadline_ms: milliseconds from now until which it must be confirmed, at least 1; KVFFI_FOREVER for none.
  * out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
  *
- * KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. What kvffi_agent_start may
+ * KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
+ * for an answer of a plan that is not with that peer. What kvffi_agent_start may
  * say comes as an event, since other parts may have been started. Threads: one at a time on one exchange, a second call
  * gets KVFFI_ERR_BUSY.
  */

@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pull = PairPlan::new(&decode_spec, to_prefill.layout(), &PairOptions::default())?;
     pull.descriptors(&request(Op::Read, &[5, 6], &[1, 2]), &mut descriptors)?;
     let options = TransferOptions::default().notify("request 1 has arrived").deadline(PATIENCE);
-    decode.start(&to_prefill, Op::Read, descriptors.as_slice(), options)?.wait(PATIENCE)?;
+    decode.start_answer(&to_prefill, &descriptors, options)?.wait(PATIENCE)?;
     assert_eq!([4, 5, 6, 7].map(|block| first_byte(decode_memory, block)), [0, 7, 7, 0]);
     println!("pulled {} bytes in {} descriptor", descriptors.num_bytes(), descriptors.as_slice().len());
 
@@ -82,7 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let push = PairPlan::new(&prefill_spec, to_decode.layout(), &PairOptions { op: Op::Write, ..Default::default() })?;
     push.descriptors(&request(Op::Write, &[3], &[0]), &mut descriptors)?;
     let options = TransferOptions::default().deadline(PATIENCE);
-    prefill.start(&to_decode, Op::Write, descriptors.as_slice(), options)?.wait(PATIENCE)?;
+    prefill.start_answer(&to_decode, &descriptors, options)?.wait(PATIENCE)?;
     assert_eq!([0, 1].map(|block| first_byte(decode_memory, block)), [7, 0]);
     println!("pushed {} bytes in {} descriptor", descriptors.num_bytes(), descriptors.as_slice().len());
 

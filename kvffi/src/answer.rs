@@ -3,6 +3,8 @@
 use std::ffi::c_char;
 use std::sync::Mutex;
 
+use kvnixl::Exchange;
+use kvnixl::lease::PeerId;
 use kvplan::{Descriptors, Request};
 
 use crate::argument::{copy_out, out, out_handle, text};
@@ -89,6 +91,17 @@ impl Answer {
             0 => Err(Failure::invalid("answer is empty; call kvffi_pair_answer first")),
             _ => Ok(()),
         }
+    }
+
+    /// Fails if there is no answer, or one of a plan that is not with this peer of an exchange.
+    ///
+    /// Whether the peer can be used is for the exchange to say.
+    pub(crate) fn check_for(&self, exchange: &Exchange<u64>, peer: &PeerId) -> Result<(), Failure> {
+        self.check_full()?;
+        if let Some(peer) = exchange.peer(peer) {
+            exchange.agent().check_answer(peer, &self.descriptors)?;
+        }
+        Ok(())
     }
 
     fn clear(&mut self) {

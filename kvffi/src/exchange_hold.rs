@@ -1,9 +1,10 @@
 //! The producer's side of an exchange: blocks under leases, writes to decode workers.
 
 use std::ffi::{CString, c_char};
+use std::time::Instant;
 
-use kvnixl::Error;
 use kvnixl::lease::{LeaseId, PeerId, PushId, ReservationId};
+use kvnixl::{Error, Exchange};
 use kvplan::Descriptor;
 
 use crate::answer::{kvffi_answer, kvffi_descriptor};
@@ -207,28 +208,20 @@ pub unsafe extern "C" fn kvffi_exchange_abort(
 }
 
 /// Writes; after an error that ends the registration there is something to tell.
-///
-/// # Safety
-///
-/// As for [`handle::borrow`].
-unsafe fn write(
-    exchange: *mut kvffi_exchange,
+fn write(
+    exchange: &mut Exchange<u64>,
     push: &PushId,
     part: u32,
     descriptors: &[Descriptor],
     padding_bytes: u64,
+    now: Instant,
 ) -> Result<(), Failure> {
-    // SAFETY: by contract.
-    unsafe {
-        ask(exchange, |exchange, now| {
-            let written = exchange.write(push, part, descriptors, padding_bytes, now);
-            match &written {
-                Ok(()) | Err(Error::WouldBlock { .. } | Error::PeerNotReady { .. } | Error::WriteRefused { .. }) => {}
-                Err(_) => exchange.agent().raise_event(),
-            }
-            Ok(written?)
-        })
+    let written = exchange.write(push, part, descriptors, padding_bytes, now);
+    match &written {
+        Ok(()) | Err(Error::WouldBlock { .. } | Error::PeerNotReady { .. } | Error::WriteRefused { .. }) => {}
+        Err(_) => exchange.agent().raise_event(),
     }
+    Ok(written?)
 }
 
 /// Writes a part of a request to a decode worker. When all parts have landed and the lease is still good, the decode
@@ -258,7 +251,9 @@ pub unsafe extern "C" fn kvffi_exchange_write(
         // SAFETY: the crate's contract.
         let (push, given) = unsafe { (push_id(push, "push")?, array(descriptors, num_descriptors, "descriptors")?) };
         // SAFETY: the crate's contract.
-        unsafe { write(exchange, &push, part, &self::descriptors(given), padding_bytes) }
+        unsafe {
+            ask(exchange, |exchange, now| write(exchange, &push, part, &self::descriptors(given), padding_bytes, now))
+        }
     })
 }
 
@@ -266,7 +261,8 @@ pub unsafe extern "C" fn kvffi_exchange_write(
 ///
 /// answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
 ///
-/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none. Errors as for kvffi_exchange_write. Threads: one at a time on one
+/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, or one of a plan that is not with that peer. Errors as for
+/// kvffi_exchange_write. Threads: one at a time on one
 /// exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_write_answer(
@@ -280,8 +276,12 @@ pub unsafe extern "C" fn kvffi_exchange_write_answer(
         // SAFETY: the crate's contract.
         let (push, answer) = unsafe { (push_id(push, "push")?, handle::borrow(answer, "answer")?) };
         let answer = handle::lock(answer, "answer")?;
-        answer.check_full()?;
         // SAFETY: the crate's contract.
-        unsafe { write(exchange, &push, part, answer.descriptors.as_slice(), answer.descriptors.padding_bytes()) }
+        unsafe {
+            ask(exchange, |exchange, now| {
+                answer.check_for(exchange, &push.reader)?;
+                write(exchange, &push, part, answer.descriptors.as_slice(), answer.descriptors.padding_bytes(), now)
+            })
+        }
     })
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use kvnixl::lease::{LeaseId, PeerId, ReservationId};
-use kvnixl::{PullId, PullPart, PushSource};
+use kvnixl::{Exchange, PullId, PullPart, PushSource};
 use kvplan::Descriptor;
 
 use crate::answer::{kvffi_answer, kvffi_descriptor};
@@ -56,7 +56,7 @@ pub struct kvffi_push_source {
 /// # Safety
 ///
 /// The pointers of `part` are as its fields say.
-unsafe fn pull_part(part: &kvffi_pull_part, argument: &str) -> Result<PullPart, Failure> {
+unsafe fn pull_part(exchange: &Exchange<u64>, part: &kvffi_pull_part, argument: &str) -> Result<PullPart, Failure> {
     // SAFETY: by contract.
     let peer = PeerId::new(unsafe { name(part.peer, &format!("{argument}.peer"))? }, part.incarnation);
     // SAFETY: by contract.
@@ -69,7 +69,7 @@ unsafe fn pull_part(part: &kvffi_pull_part, argument: &str) -> Result<PullPart, 
         let argument = format!("{argument}.answer");
         // SAFETY: by contract.
         let answer = handle::lock(unsafe { handle::borrow(part.answer, &argument)? }, &argument)?;
-        answer.check_full()?;
+        answer.check_for(exchange, &peer)?;
         (answer.descriptors.as_slice().to_vec(), answer.descriptors.padding_bytes())
     } else {
         return Err(Failure::invalid(format!(
@@ -88,7 +88,8 @@ unsafe fn pull_part(part: &kvffi_pull_part, argument: &str) -> Result<PullPart, 
 /// deadline_ms: milliseconds from now until which it must be confirmed, at least 1; KVFFI_FOREVER for none.
 /// out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
 ///
-/// KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. What kvffi_agent_start may
+/// KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
+/// for an answer of a plan that is not with that peer. What kvffi_agent_start may
 /// say comes as an event, since other parts may have been started. Threads: one at a time on one exchange, a second call
 /// gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
@@ -104,14 +105,11 @@ pub unsafe extern "C" fn kvffi_exchange_pull(
     ffi_body!(out_error, {
         // SAFETY: the crate's contract.
         let (out_pull, given) = unsafe { (out(out_pull, "out_pull")?, array(parts, num_parts, "parts")?) };
-        let mut parts = Vec::with_capacity(given.len());
-        for (i, part) in given.iter().enumerate() {
-            // SAFETY: the crate's contract.
-            parts.push(unsafe { pull_part(part, &format!("parts[{i}]"))? });
-        }
         // SAFETY: the crate's contract.
         let pull = unsafe {
             change(exchange, |exchange, now| {
+                let part = |(i, part)| pull_part(exchange, part, &format!("parts[{i}]"));
+                let parts = given.iter().enumerate().map(part).collect::<Result<_, _>>()?;
                 let pull = exchange.pull(cookie, parts, deadline(now, deadline_ms)?, now);
                 pull.map_err(|(error, _)| Failure::from(error))
             })?

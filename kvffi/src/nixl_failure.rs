@@ -54,6 +54,7 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         Error::InUse { .. } => KVFFI_ERR_IN_USE,
         Error::ShutDown { .. } => KVFFI_ERR_SHUT_DOWN,
         Error::PeerGone { .. } => KVFFI_ERR_PEER_GONE,
+        Error::WrongAnswer { .. } => KVFFI_ERR_INVALID_ARGUMENT,
         Error::Deadline { .. } => KVFFI_ERR_DEADLINE,
         Error::Cancelled => KVFFI_ERR_CANCELLED,
         Error::TransferFailed { settled: true, .. } => KVFFI_ERR_TRANSFER_FAILED,

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use kvnixl::{Limits, Transfer, TransferOptions, TransferState};
-use kvplan::{Descriptor, Op};
+use kvplan::Descriptor;
 use kvspec::StorageIndex;
 
 use crate::agent::{self, kvffi_agent};
@@ -150,28 +150,16 @@ unsafe fn read_options(
     Ok(known)
 }
 
-fn start(
-    agent: &agent::Handle,
-    peer: &Connected,
-    op: Op,
-    descriptors: &[Descriptor],
-    options: TransferOptions,
-) -> Result<*mut kvffi_transfer, Failure> {
-    let transfer = agent.agent()?.start(&peer.peer, op, descriptors, options)?;
-    Ok(handle::into_handle(transfer))
-}
-
 fn start_answer(
     agent: &agent::Handle,
     peer: &Connected,
     answer: &Answer,
-    mut options: TransferOptions,
+    options: TransferOptions,
 ) -> Result<*mut kvffi_transfer, Failure> {
     if options.padding_bytes > 0 {
         return Err(Failure::invalid("options->padding_bytes is set, but the answer knows its padding; leave it 0"));
     }
-    options.padding_bytes = answer.descriptors.padding_bytes();
-    start(agent, peer, answer.request.op, answer.descriptors.as_slice(), options)
+    Ok(handle::into_handle(agent.agent()?.start_answer(&peer.peer, &answer.descriptors, options)?))
 }
 
 /// Starts to move bytes: from the peer for KVFFI_OP_READ, to it for KVFFI_OP_WRITE. Checks every descriptor and queues;
@@ -206,7 +194,8 @@ pub unsafe extern "C" fn kvffi_agent_start(
         let given = unsafe { array(descriptors, num_descriptors, "descriptors")? };
         // SAFETY: the crate's contract.
         let options = unsafe { read_options(options, agent.limits)? };
-        out_transfer.set(start(agent, peer, op, &self::descriptors(given), options)?);
+        let transfer = agent.agent()?.start(&peer.peer, op, &self::descriptors(given), options)?;
+        out_transfer.set(handle::into_handle(transfer));
         Ok(())
     })
 }
@@ -216,8 +205,8 @@ pub unsafe extern "C" fn kvffi_agent_start(
 ///
 /// answer: an answer of a plan with this peer's layout. It may be used for something else after the call.
 ///
-/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none. Errors as for kvffi_agent_start. Threads: any number at once on
-/// one agent and peer; one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
+/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, or if its plan is between other caches than what this agent has
+/// registered and the peer's layout. Errors as for kvffi_agent_start. Threads: any number at once on one agent and peer; one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_agent_start_answer(
     agent: *const kvffi_agent,

@@ -164,6 +164,14 @@ pub enum Error {
         /// The peer.
         peer: String,
     },
+    /// The answer is of a plan that is not between this worker and the peer.
+    #[error("an answer cannot be used with peer {peer}: {source}")]
+    WrongAnswer {
+        /// The peer.
+        peer: String,
+        /// Why.
+        source: kvplan::AnswerError,
+    },
     /// The blob is of a process that has ended.
     #[error("the process of peer {peer} ({incarnation:016x}) has ended; fetch the blob of the one that took its place")]
     PeerEnded {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{PATIENCE, Worker, descriptor, eventually, plan, plan_of_model};
 use kvnixl::{Agent, Error, Limits, LoopbackNetwork, MAX_NOTIFICATION_BYTES, TransferOptions, TransferState};
-use kvplan::{LocalPlan, Op, Side};
-use kvspec::{MemKind, StorageIndex};
+use kvplan::{AnswerError, BlockList, Descriptors, LocalPlan, Op, PairOptions, PairPlan, Request, Side};
+use kvspec::{BlockId, GroupId, MemKind, StorageIndex};
 
 const LEN: usize = 64 << 10;
 
@@ -283,6 +283,41 @@ fn a_peer_of_another_model_is_refused() {
     let error = worker.agent.connect(&other.export().unwrap()).unwrap_err();
     assert!(matches!(error, Error::FingerprintMismatch { .. }), "{error}");
     drop(other);
+}
+
+#[test]
+fn an_answer_moves_its_bytes_and_is_refused_between_other_workers_than_it_was_planned_for() {
+    let (network, prefill, decode) = pair();
+    let half = Worker::loopback("half", &network, LEN / 2, 3);
+    let connect = |worker: &Worker| decode.agent.connect(&worker.agent.export().unwrap()).unwrap();
+    let (peer, smaller) = (connect(&prefill), connect(&half));
+    let own = plan(decode.memory.base(), LEN);
+    let answer = |local: &LocalPlan, layout| {
+        let list = |block| vec![BlockList { group: GroupId(0), first: 0, blocks: vec![BlockId(block)] }];
+        let request = Request { op: Op::Read, local: list(3), remote: list(1) };
+        let mut answer = Descriptors::new();
+        let plan = PairPlan::new(local.spec(), layout, &PairOptions::default()).unwrap();
+        plan.descriptors(&request, &mut answer).unwrap();
+        answer
+    };
+    let start = |peer: &kvnixl::Peer, answer: &Descriptors| {
+        decode.agent.start_answer(peer, answer, TransferOptions::default()).map(|transfer| transfer.wait(PATIENCE))
+    };
+    let refusal = |peer: &kvnixl::Peer, answer: &Descriptors| match start(peer, answer).unwrap_err() {
+        Error::WrongAnswer { source, .. } => source,
+        error => panic!("{error}"),
+    };
+    let planned = answer(&own, peer.layout());
+    start(&peer, &planned).unwrap().unwrap();
+    assert!(decode.memory.read(3 << 10, 1 << 10) == prefill.memory.read(1 << 10, 1 << 10));
+    assert_eq!(refusal(&smaller, &planned), AnswerError::OtherCaches { side: Side::Remote });
+    assert_eq!(refusal(&peer, &Descriptors::new()), AnswerError::Empty);
+
+    // Elsewhere in memory the same caches are the same.
+    let moved = plan(decode.memory.base() + 4096, LEN);
+    start(&peer, &answer(&moved, peer.layout())).unwrap().unwrap();
+    let other = plan(decode.memory.base(), LEN / 2);
+    assert_eq!(refusal(&peer, &answer(&other, peer.layout())), AnswerError::OtherCaches { side: Side::Local });
 }
 
 #[test]

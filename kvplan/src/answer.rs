@@ -78,6 +78,7 @@ impl PairPlan {
             self.emit(lane, out);
         }
         self.finish_zero(out);
+        out.of = Some((request.op, self.local.clone(), self.remote.clone()));
         Ok(())
     }
 

@@ -1,6 +1,9 @@
 //! What a plan answers for a request: byte ranges, ready to be moved.
 
-use kvspec::StorageIndex;
+use kvspec::{StorageIndex, ValidSpec};
+
+use crate::refusal::Side;
+use crate::request::Op;
 
 /// One contiguous piece of a transfer: `len` bytes at a place on either side.
 ///
@@ -30,12 +33,29 @@ pub struct ZeroRange {
     pub len: u64,
 }
 
+/// Why an answer must not be used between two workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// No plan has answered into it, or the last request was refused.
+    #[error("the answer is empty; have a plan answer a request first")]
+    Empty,
+    /// It was planned for other caches.
+    #[error("the answer was planned for other caches than those of {side}; plan with what is registered on both sides")]
+    OtherCaches {
+        /// Whose caches are others.
+        side: Side,
+    },
+}
+
 /// The answer to a request, and the buffers it was made in: reuse it and nothing is allocated per descriptor.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) zero: Vec<ZeroRange>,
     pub(crate) padding_bytes: u64,
+    /// Direction and workers of the plan that made the answer; `None` while there is none.
+    pub(crate) of: Option<(Op, ValidSpec, ValidSpec)>,
     pub(crate) scratch: crate::answer::Scratch,
 }
 
@@ -51,6 +71,23 @@ impl Descriptors {
         self.descriptors.clear();
         self.zero.clear();
         self.padding_bytes = 0;
+        self.of = None;
+    }
+
+    /// The answer's direction, if it may be used between these two workers: they have the caches that it was planned
+    /// for, wherever their memory lies.
+    ///
+    /// # Errors
+    ///
+    /// [`AnswerError`]: bytes would go to wrong places.
+    pub fn op_between(&self, local: &ValidSpec, remote: &ValidSpec) -> Result<Op, AnswerError> {
+        let (op, planned_local, planned_remote) = self.of.as_ref().ok_or(AnswerError::Empty)?;
+        let other = |side| Err(AnswerError::OtherCaches { side });
+        match (planned_local.has_caches_of(local), planned_remote.has_caches_of(remote)) {
+            (true, true) => Ok(*op),
+            (false, _) => other(Side::Local),
+            (_, false) => other(Side::Remote),
+        }
     }
 
     /// Bytes moved, padding included.

@@ -101,7 +101,7 @@ mod timeline;
 pub mod verify;
 
 pub use deployment::{Deployment, DeploymentError, DeploymentFinding, Rank, Union, check_union};
-pub use descriptor::{Descriptor, Descriptors, ZeroRange};
+pub use descriptor::{AnswerError, Descriptor, Descriptors, ZeroRange};
 pub use explain::Explanation;
 pub use flow::{Flow, Flows, Load, flows};
 pub use lane::LaneKey;

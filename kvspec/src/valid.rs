@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::SpecError;
 use crate::sharding::{Sharding, owned_units};
-use crate::spec::{CacheSpec, Group, Layer, Part, Usage};
+use crate::spec::{CacheSpec, Group, Layer, Part, Storage, Usage};
 
 /// A [`CacheSpec`] that passed validation. Cheap to clone; immutable.
 ///
@@ -40,6 +40,21 @@ impl Deref for ValidSpec {
 }
 
 impl ValidSpec {
+    /// Whether two workers have the same caches, wherever their memory lies: what is planned for one holds for the
+    /// other, since a plan's offsets are within storages.
+    #[must_use]
+    pub fn has_caches_of(&self, other: &Self) -> bool {
+        let (a, b) = (&*self.0, &*other.0);
+        let alike = |(a, b): (&Storage, &Storage)| (a.len, a.mem, a.shared) == (b.len, b.mem, b.shared);
+        Arc::ptr_eq(&self.0, &other.0)
+            || (a.fingerprint == b.fingerprint
+                && a.topology == b.topology
+                && a.groups == b.groups
+                && a.storages.len() == b.storages.len()
+                && a.storages.iter().zip(&b.storages).all(alike)
+                && a.layers == b.layers)
+    }
+
     /// The layer's group.
     #[must_use]
     pub fn group_of(&self, layer: &Layer) -> &Group {

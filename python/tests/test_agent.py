@@ -107,6 +107,21 @@ def test_a_request_that_cannot_be_answered_starts_nothing(decode: Worker, peer: 
     assert decode.agent.info().unsettled == 0
 
 
+def test_an_answer_is_refused_between_other_workers_than_it_was_planned_for(
+    decode: Worker, prefill: Worker, peer: kvffi.Peer
+) -> None:
+    other = mla(1 << 40, num_blocks=8)
+    request = kvffi.Request("read", local={0: [1]}, remote={0: [2]})
+    for pair, whose in (
+        (kvffi.Pair(other, peer.layout()), "this worker"),
+        (kvffi.Pair(decode.spec, other), "the peer"),
+    ):
+        with pytest.raises(kvffi.ArgumentError, match=f"other caches than those of {whose}"):
+            decode.agent.start_request(peer, pair, request)
+        with pytest.raises(kvffi.ArgumentError, match=f"other caches than those of {whose}"):
+            decode.agent.start(peer, pair.answer(request))
+
+
 def test_descriptors_may_be_a_numpy_array_or_an_array_of_ctypes(decode: Worker, peer: kvffi.Peer) -> None:
     answered = answer(decode, peer)
     for descriptors in (answered.descriptors(), answered.descriptors()[::-1], answered.descriptor_structs()):

@@ -354,6 +354,20 @@ static void starts(void)
           kvffi_agent_start_request(decode, peer, pair, &request, answer, &options, &transfer, &error));
     CHECK(transfer == NULL);
 
+    /* Of a plan between other caches: its bytes would go to wrong places. */
+    kvffi_pair *other_pair = NULL;
+    kvffi_spec *fewer = spec_of_blocks("m", ours, 3);
+    OK(kvffi_pair_new(fewer, layout, NULL, &other_pair, &error));
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "other caches than those of this worker",
+          REQUEST(peer, other_pair, &request, answer));
+    kvffi_pair_free(other_pair);
+    OK(kvffi_pair_new(own, fewer, NULL, &other_pair, &error));
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "other caches than those of the peer",
+          REQUEST(peer, other_pair, &request, answer));
+    kvffi_pair_free(other_pair);
+    kvffi_spec_free(fewer);
+    OK(kvffi_pair_answer(pair, &request, answer, &error));
+
     /* No more than the limits allow, unless it is alone. */
     kvffi_agent *small = NULL;
     kvffi_limits limits = KVFFI_LIMITS_INIT;

@@ -8,18 +8,23 @@
 
 enum { CACHE_BYTES = 256, BLOCK_BYTES = 32, BLOCK_STRIDE = 64 };
 
-static inline kvffi_spec *spec_at(const char *model, const unsigned char *cache)
+static inline kvffi_spec *spec_of_blocks(const char *model, const unsigned char *cache, int num_blocks)
 {
     char json[1024];
     snprintf(json, sizeof json,
              "{\"version\": 1, \"fingerprint\": {\"model\": \"%s\"},"
              " \"storages\": [{\"base\": %" PRIuPTR ", \"len\": 256, \"mem\": \"dram\"}],"
-             " \"groups\": [{\"pool\": 0, \"block_tokens\": 4, \"num_blocks\": 4}],"
+             " \"groups\": [{\"pool\": 0, \"block_tokens\": 4, \"num_blocks\": %d}],"
              " \"layers\": [{\"name\": \"l\", \"group\": 0, \"kind\": \"mla\", \"parts\": [{\"name\": \"latent\","
              "  \"storage\": 0, \"offset\": 0, \"block_stride\": 64, \"sharding\": \"replicated\","
              "  \"units\": {\"count\": 1, \"stride\": 32}, \"tokens\": [{\"count\": 4, \"stride\": 8}], \"content\": 8}]}]}",
-             model, (uintptr_t)cache);
+             model, (uintptr_t)cache, num_blocks);
     return spec_of(json);
+}
+
+static inline kvffi_spec *spec_at(const char *model, const unsigned char *cache)
+{
+    return spec_of_blocks(model, cache, 4);
 }
 
 static inline void register_cache(kvffi_agent *agent, const char *model, const unsigned char *cache)

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kvplan::{Descriptor, Op};
+use kvplan::{Descriptor, Descriptors, Op};
 
 use super::Agent;
 use crate::batch::{Pieces, num_bytes};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gate::InUse;
 use crate::memory;
 use crate::notify;
@@ -32,6 +32,31 @@ impl Agent {
     /// [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes); nothing has been posted then.
     pub fn start(&self, peer: &Peer, op: Op, descriptors: &[Descriptor], options: TransferOptions) -> Result<Transfer> {
         self.start_in(None, peer, op, descriptors, options)
+    }
+
+    /// Starts moving what a plan has answered, in the direction of its request. Otherwise as [`Agent::start`]; the
+    /// answer says how many bytes are padding.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongAnswer`](crate::Error::WrongAnswer) for an answer of a plan that is not between this worker and this
+    /// peer: its bytes would go to wrong places. Those of [`Agent::start`].
+    pub fn start_answer(&self, peer: &Peer, answer: &Descriptors, options: TransferOptions) -> Result<Transfer> {
+        let op = self.check_answer(peer, answer)?;
+        let options = TransferOptions { padding_bytes: answer.padding_bytes(), ..options };
+        self.start(peer, op, answer.as_slice(), options)
+    }
+
+    /// The direction of an answer of a plan between this worker and this peer.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongAnswer`](crate::Error::WrongAnswer), [`NotRegistered`](crate::Error::NotRegistered).
+    pub fn check_answer(&self, peer: &Peer, answer: &Descriptors) -> Result<Op> {
+        let memory = self.memory();
+        let (local, _) = self.registered(&memory)?;
+        let wrong = |source| Error::WrongAnswer { peer: peer.name().to_owned(), source };
+        answer.op_between(local, peer.layout()).map_err(wrong)
     }
 
     /// Claims room for transfers that are to start together, see [`Agent::start_in`].

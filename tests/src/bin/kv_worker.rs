@@ -192,7 +192,7 @@ impl Worker {
             if notify {
                 options = options.notify(*b"written");
             }
-            transfers.push(self.agent.start(peer, op, answer.as_slice(), options).expect("started"));
+            transfers.push(self.agent.start_answer(peer, &answer, options).expect("started"));
         }
         for transfer in &transfers {
             transfer.wait(PATIENCE).expect("moved");

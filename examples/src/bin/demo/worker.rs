@@ -133,8 +133,8 @@ impl Worker {
         let (caches, peer, _) = self.connected("transfer")?;
         let descriptors = self.plan(op, lists)?;
         let started = Instant::now();
-        let transfer =
-            caches.agent.start(peer, op, descriptors.as_slice(), TransferOptions::default().deadline(PATIENCE))?;
+        let options = TransferOptions::default().deadline(PATIENCE);
+        let transfer = caches.agent.start_answer(peer, &descriptors, options)?;
         transfer.wait(PATIENCE)?;
         let seconds = started.elapsed().as_secs_f64();
         Ok(Moved { descriptors: descriptors.as_slice().len(), bytes: descriptors.num_bytes(), seconds })
