@@ -4,7 +4,7 @@
 #   make install        the C library, into PREFIX=/usr/local; also DESTDIR, LIBDIR. With BUILT=target/release it installs
 #                       what `make build` left, without cargo
 #   make demo           two processes move KV blocks over NIXL on this machine; ARGS=--json for one JSON document
-#   make test           every test
+#   make test           every test but those below
 #   make sglang         the SGLang integration: its checks and its tests; part of make test
 #   make test-long      100,000 random pairs of workers and as many deployments: an hour; CASES=n for another number;
 #                       and a count of allocations, which needs a build without the proofs of debug builds
@@ -106,6 +106,8 @@ wheel: deps
 lint: deps
 	@$(ENV) $(CARGO) fmt --all --check
 	@$(ENV) $(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	@$(ENV) $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir '$(TARGET)' --all-targets -- -D warnings
 	@$(ENV) RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --all-features --no-deps
 	@cd python && $(PYTHON) -m ruff check --quiet --config pyproject.toml $(PYTHON_SOURCES)
 	@cd python && $(PYTHON) -m ruff format --check --quiet --config pyproject.toml $(PYTHON_SOURCES)
@@ -114,6 +116,7 @@ lint: deps
 
 fmt:
 	@$(CARGO) fmt --all
+	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	@cd python && $(PYTHON) -m ruff format --quiet --config pyproject.toml $(PYTHON_SOURCES)
 
 deps:
