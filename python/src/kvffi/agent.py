@@ -281,12 +281,12 @@ class Agent(Handle):
             if op is not None:
                 raise ValueError("an answer has the direction of its request; leave op out")
             function = library.kvffi_agent_start_answer
-            transfer = self._start(function, peer._live(), what._live(), ctypes.byref(options))
+            transfer = self._start(function, peer._live(), what._live(), options)
         else:
             if op is None:
                 raise ValueError("descriptors have no direction; give op")
             address, count, kept_too = of_descriptors(what)
-            arguments = (number("OP", op), address, count, ctypes.byref(options))
+            arguments = (number("OP", op), address, count, options)
             transfer = self._start(library.kvffi_agent_start, peer._live(), *arguments)
             del kept_too
         # C has borrowed it until here.
@@ -319,9 +319,9 @@ class Agent(Handle):
             functions().kvffi_agent_start_request,
             peer._live(),
             pair._live(),
-            ctypes.byref(what._memory),
+            what._memory,
             answer._live(),
-            ctypes.byref(options),
+            options,
         )
         # C has borrowed it until here.
         del kept

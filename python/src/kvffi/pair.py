@@ -67,8 +67,7 @@ class Pair(Handle):
         answered: unknown groups or blocks, a destination block twice, a hole at the source; `into` is empty then.
         """
         answer = Answer() if into is None else into
-        # `byref` keeps the request alive.
-        arguments = (self._live(), ctypes.byref(request._memory), answer._live())
+        arguments = (self._live(), request._memory, answer._live())
         call(functions().kvffi_pair_answer, *arguments)
         return answer
 
