@@ -33,6 +33,15 @@ EXPECTED = {
         "decode: pull_failed: KVFFI_ERR_LEASE_ENDED",
         "decode: returned_pull: blocks [2]",
     ],
+    "06_push": [
+        "prefill: part 2: 4 descriptors",
+        "decode: request 1: arrived: blocks [7, 8, 2, 0, 5, 6]",
+        "prefill: request 1: freed: blocks [3, 9, 10, 11, 0, 14] all_read",
+        "prefill: request 2: freed: blocks [3, 9, 10, 11, 0, 14] aborted",
+        "decode: request 2: arrival_failed: KVFFI_ERR_NOT_WRITTEN",
+        "decode: request 2: returned_reservation: blocks [9, 10, 11, 1, 3, 4]",
+        "decode: 0 bytes wrong of 4718592",
+    ],
 }
 
 
