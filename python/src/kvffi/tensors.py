@@ -88,6 +88,11 @@ class Tensors(Handle):
         tensor names. `side_by_side`: they lie one behind the other on the axis H, as the projections of a convolution
         state do.
 
+        B has the group's `num_blocks` positions. Or k times as many, if N has the k-th part of a block's states: then
+        block b is positions k·b to k·b+k-1 of B, one after the other (kernel blocks), and nothing but the extents says
+        so. If that is not meant, give the group the tensor's own `num_blocks` and `block_tokens`, or show the pieces of
+        a block as an axis N of their own: [2, num_blocks, 32, 576] is "NBNC". Any other extent is an error.
+
         The spec keeps the tensor alive. What the tensor contradicts is found by `build`.
         """
         view = TensorView.of(tensor)
