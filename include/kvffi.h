@@ -2800,7 +2800,8 @@ typedef struct kvffi_peer_id {
  * options: NULL for the defaults.
  * out_exchange: the exchange, to be freed with kvffi_exchange_free; NULL if the call fails.
  *
- * KVFFI_ERR_SHUT_DOWN. Threads: any number at once, but an agent has one exchange: two take each other's messages.
+ * KVFFI_ERR_IN_USE while the agent has another exchange: two would take each other's messages. KVFFI_ERR_SHUT_DOWN.
+ * Threads: any number at once.
  */
 kvffi_status kvffi_exchange_new(const kvffi_agent *agent,
                                 const kvffi_exchange_options *options,
@@ -3091,7 +3092,7 @@ kvffi_status kvffi_exchange_write(kvffi_exchange *exchange,
  *
  * answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
  *
- * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, or one of a plan that is not with that peer. Errors as for
+ * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors as for
  * kvffi_exchange_write. Threads: one at a time on one
  * exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
  */
@@ -3147,7 +3148,7 @@ typedef struct kvffi_push_source {
  * out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
  *
  * KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
- * for an answer of a plan that is not with that peer. What kvffi_agent_start may
+ * for an answer of a write, or of a plan that is not with that peer. What kvffi_agent_start may
  * say comes as an event, since other parts may have been started. Threads: one at a time on one exchange, a second call
  * gets KVFFI_ERR_BUSY.
  */

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use kvnixl::Exchange;
 use kvnixl::lease::PeerId;
-use kvplan::{Descriptors, Request};
+use kvplan::{Descriptors, Op, Request};
 
 use crate::argument::{copy_out, out, out_handle, text};
 use crate::boundary::{ffi_body, ffi_value};
@@ -93,11 +93,17 @@ impl Answer {
         }
     }
 
-    /// Fails if there is no answer, or one of a plan that is not with this peer of an exchange.
+    /// Fails if there is no answer, one in another direction, or one of a plan that is not with this peer of an exchange.
     ///
     /// Whether the peer can be used is for the exchange to say.
-    pub(crate) fn check_for(&self, exchange: &Exchange<u64>, peer: &PeerId) -> Result<(), Failure> {
+    pub(crate) fn check_for(&self, exchange: &Exchange<u64>, peer: &PeerId, op: Op) -> Result<(), Failure> {
         self.check_full()?;
+        if self.request.op != op {
+            let given = self.request.op;
+            return Err(Failure::invalid(format!(
+                "answer is of a {given:?}, and a {op:?} is needed; make the pair with that op"
+            )));
+        }
         if let Some(peer) = exchange.peer(peer) {
             exchange.agent().check_answer(peer, &self.descriptors)?;
         }

@@ -137,7 +137,8 @@ unsafe fn exchange_options(options: *const kvffi_exchange_options) -> Result<Exc
 /// options: NULL for the defaults.
 /// out_exchange: the exchange, to be freed with kvffi_exchange_free; NULL if the call fails.
 ///
-/// KVFFI_ERR_SHUT_DOWN. Threads: any number at once, but an agent has one exchange: two take each other's messages.
+/// KVFFI_ERR_IN_USE while the agent has another exchange: two would take each other's messages. KVFFI_ERR_SHUT_DOWN.
+/// Threads: any number at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_new(
     agent: *const kvffi_agent,
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn kvffi_exchange_new(
             unsafe { (out_handle(out_exchange, "out_exchange")?, handle::borrow(agent, "agent")?) };
         // SAFETY: the crate's contract.
         let options = unsafe { exchange_options(options)? };
-        let exchange = Exchange::new(agent.agent()?, options);
+        let exchange = Exchange::new(agent.agent()?, options)?;
         out_exchange.set(handle::into_handle(Mutex::new(exchange)));
         Ok(())
     })

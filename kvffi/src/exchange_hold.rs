@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use kvnixl::lease::{LeaseId, PeerId, PushId, ReservationId};
 use kvnixl::{Error, Exchange};
-use kvplan::Descriptor;
+use kvplan::{Descriptor, Op};
 
 use crate::answer::{kvffi_answer, kvffi_descriptor};
 use crate::argument::{array, copy_out, name, out, out_handle};
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn kvffi_exchange_write(
 ///
 /// answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
 ///
-/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, or one of a plan that is not with that peer. Errors as for
+/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors as for
 /// kvffi_exchange_write. Threads: one at a time on one
 /// exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn kvffi_exchange_write_answer(
         // SAFETY: the crate's contract.
         unsafe {
             ask(exchange, |exchange, now| {
-                answer.check_for(exchange, &push.reader)?;
+                answer.check_for(exchange, &push.reader, Op::Write)?;
                 write(exchange, &push, part, answer.descriptors.as_slice(), answer.descriptors.padding_bytes(), now)
             })
         }

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use kvnixl::lease::{LeaseId, PeerId, ReservationId};
 use kvnixl::{Exchange, PullId, PullPart, PushSource};
-use kvplan::Descriptor;
+use kvplan::{Descriptor, Op};
 
 use crate::answer::{kvffi_answer, kvffi_descriptor};
 use crate::argument::{array, name, out};
@@ -69,7 +69,7 @@ unsafe fn pull_part(exchange: &Exchange<u64>, part: &kvffi_pull_part, argument: 
         let argument = format!("{argument}.answer");
         // SAFETY: by contract.
         let answer = handle::lock(unsafe { handle::borrow(part.answer, &argument)? }, &argument)?;
-        answer.check_for(exchange, &peer)?;
+        answer.check_for(exchange, &peer, Op::Read)?;
         (answer.descriptors.as_slice().to_vec(), answer.descriptors.padding_bytes())
     } else {
         return Err(Failure::invalid(format!(
@@ -89,7 +89,7 @@ unsafe fn pull_part(exchange: &Exchange<u64>, part: &kvffi_pull_part, argument: 
 /// out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
 ///
 /// KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
-/// for an answer of a plan that is not with that peer. What kvffi_agent_start may
+/// for an answer of a write, or of a plan that is not with that peer. What kvffi_agent_start may
 /// say comes as an event, since other parts may have been started. Threads: one at a time on one exchange, a second call
 /// gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]

@@ -187,7 +187,7 @@ pub(crate) fn lock<'a, T>(mutex: &'a Mutex<T>, argument: &str) -> Result<MutexGu
         )),
         Err(TryLockError::WouldBlock) => Err(Failure::new(
             KVFFI_ERR_BUSY,
-            format!("{argument} is in use by another thread; it takes one call at a time, give each thread its own"),
+            format!("{argument} is in use by another thread; it takes one call at a time"),
         )),
     }
 }

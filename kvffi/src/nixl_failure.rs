@@ -60,6 +60,7 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         Error::TransferFailed { settled: true, .. } => KVFFI_ERR_TRANSFER_FAILED,
         Error::TransferFailed { settled: false, .. } => KVFFI_ERR_TRANSFER_UNSETTLED,
         Error::Unsettled { .. } => KVFFI_ERR_LEFT_UNSETTLED,
+        Error::ExchangeExists { .. } => KVFFI_ERR_IN_USE,
         Error::WouldBlock { .. } => KVFFI_ERR_WOULD_BLOCK,
         Error::BlobTooLong { .. }
         | Error::BlobTruncated { .. }

@@ -6,7 +6,7 @@ mod start;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,17 @@ pub struct Agent {
     poster: Mutex<Poster>,
     unsettled: Arc<AtomicUsize>,
     next_transfer: AtomicU64,
+    has_exchange: Arc<AtomicBool>,
+}
+
+/// An agent's place for an exchange. Free again when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ExchangePlace(Arc<AtomicBool>);
+
+impl Drop for ExchangePlace {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 #[derive(Default)]
@@ -95,6 +106,14 @@ impl Agent {
         Self::new(name, limits, |transport_name| Ok(Arc::new(network.join(transport_name))))
     }
 
+    /// Takes the place of the agent's exchange: it takes all notifications, so there is one.
+    pub(crate) fn take_exchange_place(&self) -> Result<ExchangePlace> {
+        if self.has_exchange.swap(true, Ordering::AcqRel) {
+            return Err(Error::ExchangeExists { agent: self.name.clone() });
+        }
+        Ok(ExchangePlace(self.has_exchange.clone()))
+    }
+
     fn new(name: &str, limits: Limits, connect: impl FnOnce(&str) -> Result<Arc<dyn Transport>>) -> Result<Self> {
         notify::check_name(name)?;
         limits.check()?;
@@ -118,6 +137,7 @@ impl Agent {
             poster,
             unsettled: Arc::default(),
             next_transfer: AtomicU64::new(1),
+            has_exchange: Arc::default(),
         })
     }
 

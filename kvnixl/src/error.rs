@@ -102,6 +102,12 @@ pub enum Error {
         /// The agent.
         agent: String,
     },
+    /// The agent has an exchange already.
+    #[error("agent {agent} has an exchange, which takes all its notifications; use that, or drop it first")]
+    ExchangeExists {
+        /// The agent.
+        agent: String,
+    },
     /// Two memory ranges overlap: NIXL's lookup fails on overlapping registrations.
     #[error("memory ranges {} and {} overlap; register each byte once", shown(first), shown(second))]
     OverlappingRanges {
@@ -165,7 +171,7 @@ pub enum Error {
         peer: String,
     },
     /// The answer is of a plan that is not between this worker and the peer.
-    #[error("an answer cannot be used with peer {peer}: {source}")]
+    #[error("the answer cannot be used with peer {peer}")]
     WrongAnswer {
         /// The peer.
         peer: String,

@@ -6,7 +6,7 @@ mod withdrawal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, ExchangePlace};
 use crate::consumer::{Consumer, PullStats};
 use crate::error::{Error, Result};
 use crate::event::{Event, PullId};
@@ -89,6 +89,8 @@ pub struct Exchange<B> {
     releasing: Vec<PeerId>,
     withdrawals: Withdrawals,
     watched: Watched,
+    /// Given back after everything else has gone.
+    _place: ExchangePlace,
 }
 
 /// When notifications that could not be taken are asked for again: not at once, the error may last.
@@ -96,10 +98,14 @@ const TAKE_AGAIN: Duration = Duration::from_millis(50);
 
 impl<B> Exchange<B> {
     /// An exchange over an agent; the only one, since it takes all notifications.
-    #[must_use]
-    pub fn new(agent: Arc<Agent>, options: ExchangeOptions) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExchangeExists`] until the one that the agent has is dropped.
+    pub fn new(agent: Arc<Agent>, options: ExchangeOptions) -> Result<Self> {
+        let place = agent.take_exchange_place()?;
         let incarnation = agent.incarnation();
-        Self {
+        Ok(Self {
             producer: Producer::new(&options, incarnation),
             consumer: Consumer::new(incarnation),
             link: Link::new(agent, PeerBook::new(options.peer)),
@@ -109,7 +115,8 @@ impl<B> Exchange<B> {
             releasing: Vec::new(),
             withdrawals: Withdrawals::default(),
             watched: Watched::default(),
-        }
+            _place: place,
+        })
     }
 
     /// The agent.

@@ -89,7 +89,7 @@ fn a_lease_that_expires_and_a_heartbeat_that_is_due_are_told() {
     let mut options = ExchangeOptions::default();
     options.lease.ttl = MILLISECOND * 40;
     options.heartbeat_every = Duration::from_secs(1);
-    let mut exchange = Exchange::new(agent.clone(), options);
+    let mut exchange = Exchange::new(agent.clone(), options).unwrap();
     let fd = agent.event_fd(MILLISECOND).unwrap();
     exchange.poll(Instant::now()).unwrap();
     assert!(!readable(fd, Duration::ZERO), "the poll has seen everything");
@@ -114,7 +114,7 @@ fn a_deadline_is_told_in_time_however_seldom_notifications_are_asked_for() {
     let agent = Arc::new(agent);
     let mut options = ExchangeOptions::default();
     options.lease.ttl = MILLISECOND * 100;
-    let mut exchange = Exchange::new(agent.clone(), options);
+    let mut exchange = Exchange::new(agent.clone(), options).unwrap();
     let fd = agent.event_fd(PATIENCE * 10).unwrap();
     exchange.poll(Instant::now()).unwrap();
     // The agent's thread has gone to sleep.
@@ -135,7 +135,7 @@ fn a_poll_that_cannot_take_notifications_is_repeated_soon_and_not_at_once() {
     let peer = theirs.agent.connect(&ours.agent.export().unwrap()).unwrap();
     let Worker { agent, memory } = ours;
     let agent = Arc::new(agent);
-    let mut exchange: Exchange<()> = Exchange::new(agent.clone(), ExchangeOptions::default());
+    let mut exchange: Exchange<()> = Exchange::new(agent.clone(), ExchangeOptions::default()).unwrap();
     // Only the poll itself asks for notifications in this test's time.
     let fd = agent.event_fd(PATIENCE * 10).unwrap();
     exchange.poll(Instant::now()).unwrap();

@@ -31,7 +31,7 @@ impl Side {
         let agent = Agent::loopback(name, network, limits).unwrap();
         let Worker { agent, memory } = Worker::new(agent, LEN, seed);
         let id = PeerId::new(name, agent.incarnation());
-        let exchange = Exchange::new(Arc::new(agent), ExchangeOptions::default());
+        let exchange = Exchange::new(Arc::new(agent), ExchangeOptions::default()).unwrap();
         Self { exchange, memory, id, told: Vec::new() }
     }
 
@@ -149,6 +149,16 @@ fn arrival_failed(event: &Event<&'static str>) -> Option<ArrivalFailed> {
 
 fn push(event: &Event<&'static str>) -> Option<(PushId, LeaseId, Vec<BlockList>)> {
     if let Event::Push { id, lease, lists, .. } = event { Some((id.clone(), *lease, lists.clone())) } else { None }
+}
+
+#[test]
+fn an_agent_has_one_exchange_at_a_time() {
+    let agent = Arc::new(Agent::loopback("decode", &LoopbackNetwork::new(), Limits::default()).unwrap());
+    let exchange: Exchange<()> = Exchange::new(agent.clone(), ExchangeOptions::default()).unwrap();
+    let second = Exchange::<()>::new(agent.clone(), ExchangeOptions::default()).unwrap_err();
+    assert!(matches!(second, Error::ExchangeExists { .. }), "{second}");
+    drop(exchange);
+    Exchange::<()>::new(agent, ExchangeOptions::default()).unwrap();
 }
 
 #[test]
@@ -319,7 +329,7 @@ fn an_exchange_that_is_dropped_forgets_blocks_that_may_be_written() {
     let prefill = Worker::loopback("prefill", &network, LEN, 1);
     let Worker { agent, memory } = Worker::loopback("decode", &network, LEN, 2);
     let agent = Arc::new(agent);
-    let mut exchange = Exchange::new(agent.clone(), ExchangeOptions::default());
+    let mut exchange = Exchange::new(agent.clone(), ExchangeOptions::default()).unwrap();
     let peer = exchange.connect(&prefill.agent.export().unwrap(), now).unwrap();
     network.stall(true);
     let blocks = Rc::new(());

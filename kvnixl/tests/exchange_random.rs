@@ -80,7 +80,7 @@ impl World {
     fn start(&self, index: usize) -> Party {
         let Worker { agent, memory } = Worker::loopback(NAMES[index], &self.network, BLOCK * BLOCKS, 0);
         let id = PeerId::new(NAMES[index], agent.incarnation());
-        let exchange = Exchange::new(Arc::new(agent), ExchangeOptions::default());
+        let exchange = Exchange::new(Arc::new(agent), ExchangeOptions::default()).unwrap();
         let worker =
             Party { exchange, memory, id, free: (0..BLOCKS).collect(), holds: [1; BLOCKS], jobs: BTreeMap::new() };
         (0..BLOCKS).for_each(|block| worker.memory.write(block * BLOCK, &pattern(1, 0, BLOCK)));

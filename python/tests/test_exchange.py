@@ -303,6 +303,25 @@ def test_memory_is_withdrawn_before_it_goes(decode: Side, prefill: Side, peer: k
     prefill.exchange.goodbye()
 
 
+def test_an_answer_in_the_other_direction_is_refused(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    lease = prefill.exchange.hold("request 1", "source")
+    wrong = part(decode, peer, lease)
+    blocks: dict[str, Any] = {"local": {0: [5]}, "remote": {0: [1]}}
+    write = kvffi.Pair(decode.worker.spec, peer.layout(), op="write").answer(kvffi.Request("write", **blocks))
+    with pytest.raises(kvffi.ArgumentError, match="is of a Write, and a Read is needed"):
+        decode.exchange.pull("destination", [wrong._replace(what=write)])
+    read = kvffi.Pair(decode.worker.spec, peer.layout()).answer(kvffi.Request("read", **blocks))
+    with pytest.raises(kvffi.ArgumentError, match="is of a Read, and a Write is needed"):
+        prefill.exchange.write(kvffi.PushId("decode", 1, 1), read)
+
+
+def test_an_agent_has_one_exchange(decode: Side) -> None:
+    with pytest.raises(kvffi.InUse, match="decode has an exchange"):
+        kvffi.Exchange(decode.worker.agent)
+    decode.exchange.close()
+    kvffi.Exchange(decode.worker.agent).close()
+
+
 def test_who_stops_to_listen_leaves_the_other_events_to_the_next_call(prefill: Side) -> None:
     for number in range(3):
         prefill.exchange.abort(prefill.exchange.hold(f"request {number}", number))

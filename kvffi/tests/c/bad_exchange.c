@@ -36,8 +36,13 @@ static void new_exchanges(void)
     FAILS(KVFFI_ERR_STRUCT_SIZE, "the field at byte 128", kvffi_exchange_new(decode, &newer.known, &out, &error));
     memset(&options, 0xff, sizeof options);
     options.struct_size = 32;
-    OK(kvffi_exchange_new(decode, &options, &out, &error));
+    FAILS(KVFFI_ERR_IN_USE, "decode has an exchange", kvffi_exchange_new(decode, &options, &out, &error));
+    kvffi_agent *other = agent_on(network, "other");
+    OK(kvffi_exchange_new(other, &options, &out, &error));
     kvffi_exchange_free(out);
+    OK(kvffi_exchange_new(other, NULL, &out, &error));
+    kvffi_exchange_free(out);
+    kvffi_agent_free(other);
     kvffi_exchange_free(NULL);
     kvffi_exchange_free(AS(kvffi_exchange, decode));
 }

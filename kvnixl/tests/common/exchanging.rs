@@ -39,7 +39,7 @@ fn reserved() -> Vec<BlockList> {
 /// request without parts is as many blocks as the registration has. Ends when its standard input does.
 pub fn serve() {
     let Worker { agent, memory } = process::worker();
-    let exchange = Exchange::new(Arc::new(agent), options());
+    let exchange = Exchange::new(Arc::new(agent), options()).unwrap();
     say(&hex(&exchange.agent().export().unwrap()));
     let mut peer = Peer { exchange, memory, met: BTreeMap::new(), num_parts: BTreeMap::new(), told: BTreeMap::new() };
     let (send, commands) = channel();
@@ -218,7 +218,7 @@ impl Side {
 
     pub fn with(via: Via, len: usize) -> Self {
         let Worker { agent, memory } = Worker::nixl("decode", via, len, 2);
-        Self { exchange: Exchange::new(Arc::new(agent), options()), memory, told: Vec::new() }
+        Self { exchange: Exchange::new(Arc::new(agent), options()).unwrap(), memory, told: Vec::new() }
     }
 
     pub fn connect(&mut self, peer: &mut PeerProcess) -> PeerId {

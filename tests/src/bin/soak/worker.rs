@@ -68,7 +68,7 @@ impl Worker {
         (options.lease, options.push) = (lease, push);
         options.heartbeat_every = Duration::from_secs(1);
         let worker = Self {
-            exchange: Exchange::new(Arc::new(agent), options),
+            exchange: Exchange::new(Arc::new(agent), options).unwrap(),
             caches,
             finishing: false,
             transfers: 0,
