@@ -43,7 +43,10 @@ class Answer(Handle):
         return as_numpy(self.descriptor_structs())
 
     def zero_ranges(self) -> NDArray[numpy.void]:
-        """What the receiver zeroes, since no source holds it: a numpy array with `storage`, `offset` and `len`."""
+        """What the receiver zeroes, since no source holds it: a numpy array with `storage`, `offset` and `len`.
+
+        Of a request for a chunk they may name what another chunk fills: take those of the whole request.
+        """
         return as_numpy(self.zero_range_structs())
 
     def descriptor_structs(self) -> ctypes.Array[c.Descriptor]:

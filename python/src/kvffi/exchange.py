@@ -92,7 +92,11 @@ class Wanted(NamedTuple):
 
 
 class PushId(NamedTuple):
-    """A registration of a decode worker: whose, and which of theirs."""
+    """A registration of a decode worker: whose, and which of theirs.
+
+    The event "push" has it as `PushId(*event.peer, event.reservation)`, and alone has the decode worker's blocks: keep
+    its `lists`.
+    """
 
     peer: str
     incarnation: int
@@ -116,7 +120,7 @@ class PullPart(NamedTuple):
 
 
 class PushSource(NamedTuple):
-    """A producer that is to write a request, and the blocks of this worker that it finds, as of a `Request`."""
+    """A producer that is to write a request, and the blocks of this worker that it is to write, as of a `Request`."""
 
     peer: AnyPeer
     blocks: Lists
@@ -279,9 +283,13 @@ class Exchange(Handle):
         """Holds a request's blocks until so many readers have completed; its lease.
 
         Give readers the request, the lease, and this agent's name and incarnation. `readers`: see `Spec.count_readers`;
-        None if it is not known yet, see `set_readers`. `num_parts`: parts that become ready one by one, see `ready`; 0
-        for blocks that are complete. The event "freed" gives the blocks back. `RequestHeld` if the same request has a
-        lease.
+        None if it is not known yet, see `set_readers`. The event "freed" gives the blocks back. `RequestHeld` if the
+        same request has a lease.
+
+        `num_parts`: shares of the request, such as chunks of tokens, that become ready one by one, see `ready`; 0 for
+        blocks that are complete. It cannot be changed: if their number is not known take as many as there can be, and
+        write the rest with answers that move nothing. The lease cannot expire before its last part is ready: `abort` it
+        if that is never.
         """
         lease = ctypes.c_uint64()
         readers = c.KVFFI_READERS_UNKNOWN if readers is None else readers
@@ -297,7 +305,8 @@ class Exchange(Handle):
     def ready(self, lease: int, part: int) -> list[PushId]:
         """Says that a part of a request is computed; the registrations to write it to.
 
-        Later ones come as the event "push": write all parts that are ready then.
+        Where to is in the `lists` of each one's event "push". Leave one whose event has not come yet: write all parts
+        that are ready then. Empty if the lease has ended.
         """
         library = functions()
         pushes = make(library.kvffi_pushes_free, library.kvffi_exchange_ready, self._live(), lease, part)
@@ -307,12 +316,14 @@ class Exchange(Handle):
         return [PushId((each.peer or b"").decode(), each.incarnation, each.reservation) for each in listed]
 
     def write(self, push: PushId, what: What, *, part: int = 0, padding_bytes: int = 0) -> None:
-        """Writes a part of a request to a decode worker.
+        """Writes a part of a request to a decode worker, which hears of it when every part has been written.
 
-        `what`: of the plan ("write") with that peer for the registration's lists. `padding_bytes`: of descriptors, for
-        statistics. `WriteRefused` if the registration has ended, or the part is not ready or was written before;
-        `WouldBlock` and `PeerNotReady`: try again later. After any other error the registration has ended, and the
-        decode worker is told.
+        `what`: of the plan ("write") with that peer for the registration's lists, of which a chunk takes a slice with
+        `first`; an answer for no lists moves nothing. `padding_bytes`: of descriptors, for statistics.
+
+        `WriteRefused` if the registration has ended, or the part is not ready or was written before; `WouldBlock` and
+        `PeerNotReady`: try again later. After any other error the registration has ended, and the decode worker is
+        told.
         """
         arguments = (ctypes.byref(push._struct()), part)
         library = functions()
@@ -366,8 +377,8 @@ class Exchange(Handle):
     ) -> int:
         """Has a request written into blocks of this worker by one or several producers; the reservation's number.
 
-        It ends once, as the event "arrived" or "arrival_failed"; then "returned_reservation" gives the blocks back,
-        when no producer can write them any more.
+        It ends once: as the event "arrived", which gives the blocks back, or as "arrival_failed"; then
+        "returned_reservation" gives them back, when no producer can write them any more.
         """
         within = c.KVFFI_FOREVER if deadline is None else deadline_in(deadline)
         name = text(request, "request")
@@ -382,7 +393,10 @@ class Exchange(Handle):
         return reservation.value
 
     def cancel_reservation(self, reservation: int) -> bool:
-        """Says that a reservation is no longer wanted; whether it was held."""
+        """Says that a reservation is no longer wanted; whether it was held.
+
+        Its blocks come back as "returned_reservation". Producers get no event, and hold their leases: tell them.
+        """
         return self._flag(functions().kvffi_exchange_cancel_reservation, reservation)
 
     def _keep(self, cookie: int, blocks: Pinned, function: Any, *arguments: Any) -> None:
