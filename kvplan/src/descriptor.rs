@@ -75,7 +75,7 @@ impl Descriptors {
     }
 
     /// The answer's direction, if it may be used between these two workers: they have the caches that it was planned
-    /// for, wherever their memory lies.
+    /// for, wherever their memory lies. See [`ValidSpec::has_caches_of`].
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Descriptors {
     pub fn op_between(&self, local: &ValidSpec, remote: &ValidSpec) -> Result<Op, AnswerError> {
         let (op, planned_local, planned_remote) = self.of.as_ref().ok_or(AnswerError::Empty)?;
         let other = |side| Err(AnswerError::OtherCaches { side });
-        match (planned_local.has_caches_of(local), planned_remote.has_caches_of(remote)) {
+        match (local.has_caches_of(planned_local), remote.has_caches_of(planned_remote)) {
             (true, true) => Ok(*op),
             (false, _) => other(Side::Local),
             (_, false) => other(Side::Remote),

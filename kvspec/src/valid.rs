@@ -1,5 +1,6 @@
 //! A spec that has been checked whole: the proof as a type.
 
+use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -40,19 +41,26 @@ impl Deref for ValidSpec {
 }
 
 impl ValidSpec {
-    /// Whether two workers have the same caches, wherever their memory lies: what is planned for one holds for the
-    /// other, since a plan's offsets are within storages.
+    /// Whether what is planned for `planned` holds for this worker: the same rank of the same model has each of its layers
+    /// at the same places within storages, wherever its memory lies.
+    ///
+    /// A spec may be planned for that lists fewer layers, or marks some as staying, to move a part of the caches.
     #[must_use]
-    pub fn has_caches_of(&self, other: &Self) -> bool {
-        let (a, b) = (&*self.0, &*other.0);
+    pub fn has_caches_of(&self, planned: &Self) -> bool {
+        if Arc::ptr_eq(&self.0, &planned.0) {
+            return true;
+        }
         let alike = |(a, b): (&Storage, &Storage)| (a.len, a.mem, a.shared) == (b.len, b.mem, b.shared);
-        Arc::ptr_eq(&self.0, &other.0)
-            || (a.fingerprint == b.fingerprint
-                && a.topology == b.topology
-                && a.groups == b.groups
-                && a.storages.len() == b.storages.len()
-                && a.storages.iter().zip(&b.storages).all(alike)
-                && a.layers == b.layers)
+        let layers: HashMap<&str, &Layer> = self.layers.iter().map(|layer| (layer.name.as_str(), layer)).collect();
+        let is_here = |layer: &Layer| {
+            let here = layers.get(layer.name.as_str());
+            here.is_some_and(|here| here.parts == layer.parts && self.group_of(here) == planned.group_of(layer))
+        };
+        self.fingerprint == planned.fingerprint
+            && self.topology == planned.topology
+            && self.storages.len() == planned.storages.len()
+            && self.storages.iter().zip(&planned.storages).all(alike)
+            && planned.layers.iter().all(is_here)
     }
 
     /// The layer's group.

@@ -139,7 +139,8 @@ class Mover:
             totals = answer.totals()
             if totals.num_descriptors:
                 room.num_bytes += totals.bytes
-                yield wanted.agent, self._transport.start(wanted.agent, answer, f"room {room.number}")
+                what = answer.descriptor_structs() if partner.is_alone else answer
+                yield wanted.agent, self._transport.start(wanted.agent, what, f"room {room.number}")
 
     def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
         # Where decode deals tokens to several ranks, a page there has tokens of so many here.

@@ -28,6 +28,8 @@ class Partner:
     mapped: Mapped | None = None
     pair: kvffi.Pair | None = None
     refusal: str = ""
+    # Planned as if this worker had what its whole group has: the library would refuse the answers as another rank's.
+    is_alone: bool = False
 
 
 class Partners:
@@ -129,7 +131,8 @@ class Partners:
                 device=self._options.device,
             )
             local, remote = self._mapped.without(mapped.elided), mapped.spec
-            if mapped.dcp_size > 1 and not self._lists.is_hybrid:
+            is_alone = mapped.dcp_size > 1 and not self._lists.is_hybrid
+            if is_alone:
                 # A decode worker that is dealt tokens asks one prefill worker, and that one serves it alone.
                 local = peers.alone(local, 0, 1)
                 remote = peers.alone(remote, said.tp_rank % mapped.dcp_size, mapped.dcp_size)
@@ -139,4 +142,4 @@ class Partners:
         except Exception as error:  # noqa: BLE001
             # Whatever it is, it is this worker's: its requests fail with the reason, and the thread lives on.
             return Partner(said.agent, endpoint, is_ours, refusal=f"{type(error).__name__}: {error}")
-        return Partner(said.agent, endpoint, is_ours, mapped, pair)
+        return Partner(said.agent, endpoint, is_ours, mapped, pair, is_alone=is_alone)

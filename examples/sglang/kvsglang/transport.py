@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import uuid
+from typing import Any, Literal
 
 import kvffi
 
@@ -63,14 +65,15 @@ class Transport:
             raise MessageError(BLOB, "the agent's blob is no base64") from None
         return self._agent.connect(data)
 
-    def start(self, agent: str, answer: kvffi.Answer, request: str) -> kvffi.Transfer:
-        """Begins to write what an answer says. Nothing is done for each descriptor in Python."""
+    def start(self, agent: str, what: kvffi.Answer | ctypes.Array[Any], request: str) -> kvffi.Transfer:
+        """Begins to write what an answer says, or its descriptors. Nothing is done for each of them in Python."""
         peer = self._peers[agent]
         if agent in self._broken:
             # NIXL does not mend a connection that has failed; the worker behind it may well live.
             self._broken.discard(agent)
             self._agent.reconnect(peer)
-        return self._agent.start(peer, answer, request=request)
+        op: Literal["write"] | None = None if isinstance(what, kvffi.Answer) else "write"
+        return self._agent.start(peer, what, op=op, request=request)
 
     def wait(self, seconds: float) -> None:
         """Waits until a transfer ends, or for so long; the GIL is free."""
