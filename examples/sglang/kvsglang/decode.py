@@ -22,7 +22,7 @@ from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT_ACK, STATUS, Abort, AbortAck, Frames, Room, Status
 from .options import Options
-from .requests import pages
+from .requests import pages, state_lists
 from .requests import rows as state_rows
 from .rooms import Rooms
 from .sockets import ControlSocket
@@ -170,9 +170,9 @@ class DecodeManager:
         checked = pages(f"kv_indices of room {number}", kv, self.mapped.num_rows.get(KV))
         rows = tuple(
             tuple(int(value) for value in (values if values is not None else ()))
-            for _, values in zip(self._keys, state or (), strict=False)
+            for values in state_lists(f"state_indices of room {number}", state, self._keys)
         )
-        for i, (key, values) in enumerate(zip(self._keys, rows, strict=False)):
+        for i, (key, values) in enumerate(zip(self._keys, rows, strict=True)):
             state_rows(f"state_indices[{i}] of room {number}", values, self.mapped, key)
         if aux is not None:
             pages(f"aux_index of room {number}", [aux], self.mapped.num_rows.get(AUX, 0))

@@ -81,6 +81,32 @@ class TooManyPagesError(IntegrationError):
         self.room, self.announced, self.told = room, announced, told
 
 
+class PageCountError(IntegrationError):
+    """A sender is at its end and has not sent the pages that a decode worker listed."""
+
+    def __init__(self, room: int, sent: int, listed: int, agent: str) -> None:
+        super().__init__(f"room {room}: {sent} pages sent in all and {listed} listed by decode worker {agent}")
+        self.room, self.sent, self.listed, self.agent = room, sent, listed, agent
+
+
+class ReadersError(IntegrationError):
+    """Decode workers of one request do not ask for the same."""
+
+    def __init__(self, room: int, what: str, one: int, other: int) -> None:
+        super().__init__(f"room {room}: {what} is {one} at one decode worker and {other} at another; give all the same")
+        self.room, self.what, self.one, self.other = room, what, one, other
+
+
+class OneSideError(IntegrationError):
+    """Something of a request is given on one side and not on the other."""
+
+    def __init__(self, what: str, giver: str, other: str) -> None:
+        super().__init__(
+            f"{what} is given by the {giver} engine and not by the {other} engine; give it on both or none"
+        )
+        self.what, self.giver, self.other = what, giver, other
+
+
 class RoomTakenError(IntegrationError):
     """A second request under the number of one that is not finished."""
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import kvffi
 
-from .errors import TooManyPagesError
-from .mapping import KV, Mapped
+from .errors import OneSideError, PageCountError, TooManyPagesError, TransferError
+from .mapping import AUX, KV, Mapped
 from .messages import AbortAck, Room, Status
 from .partners import Partners
 from .prefill_room import Chunk, PrefillRoom
@@ -132,8 +132,14 @@ class Mover:
         with self._rooms.lock:
             readers = [(wanted, self._partners.get(wanted.agent)) for wanted in room.wanted.values()]
         for wanted, partner in readers:
-            if wanted.is_dummy or partner is None or partner.pair is None or partner.mapped is None:
+            if wanted.is_dummy:
                 continue
+            if partner is None or partner.pair is None or partner.mapped is None:
+                # Whoever was there when the request began is not any more.
+                refusal = (
+                    partner.refusal if partner is not None else f"decode worker {wanted.agent} is not known any more"
+                )
+                raise TransferError(room.number, refusal)
             moves = self._moves(room, chunk, wanted, partner.mapped)
             answer = partner.pair.answer(request(self._mapped, partner.mapped, moves), self._answer)
             totals = answer.totals()
@@ -148,17 +154,36 @@ class Mover:
         end = chunk.first + len(chunk.kv)
         if end > len(wanted.pages) * spread:
             raise TooManyPagesError(room.number, len(wanted.pages) * spread, end)
+        if chunk.is_last and -(-end // spread) != len(wanted.pages):
+            raise PageCountError(room.number, end, len(wanted.pages) * spread, wanted.agent)
         there = pages(f"pages of room {room.number}", wanted.pages[chunk.first // spread : -(-end // spread)])
         moves = [Move(KV, chunk.kv, there, chunk.first, spread)]
-        for index, here in enumerate(chunk.state):
-            if here is not None:
-                theirs = wanted.state[index] if index < len(wanted.state) else ()
-                key = self._keys[index]
-                there = rows(f"state_indices[{index}] of room {room.number}", theirs, peer, key)
-                moves.append(Move(key, here, there))
-        if chunk.is_last and room.aux is not None and wanted.aux is not None:
-            moves.append(Move("aux", pages("aux", [room.aux]), pages("aux", [wanted.aux], peer.num_rows.get("aux"))))
+        if not chunk.is_last:
+            return moves
+        for index, (key, here) in enumerate(zip(self._keys, chunk.state, strict=True)):
+            if not self._both_have(key, peer):
+                continue
+            place = f"state_indices[{index}] of room {room.number}"
+            there = rows(place, wanted.state[index] if index < len(wanted.state) else (), peer, key)
+            if here is None and there.size:
+                raise OneSideError(f"{place} ({key})", "decode", "prefill")
+            if here is not None and here.size and not there.size:
+                raise OneSideError(f"{place} ({key})", "prefill", "decode")
+            moves.append(Move(key, here if here is not None else there, there))
+        if self._both_have(AUX, peer):
+            moves += self._aux(room, wanted, peer)
         return moves
+
+    def _both_have(self, key: str, peer: Mapped) -> bool:
+        return key in self._mapped.groups and key in peer.groups
+
+    def _aux(self, room: PrefillRoom, wanted: Room, peer: Mapped) -> list[Move]:
+        if room.aux is None or wanted.aux is None:
+            if room.aux != wanted.aux:
+                sides = ("prefill", "decode") if wanted.aux is None else ("decode", "prefill")
+                raise OneSideError(f"aux_index of room {room.number}", *sides)
+            return []
+        return [Move(AUX, pages("aux", [room.aux]), pages("aux", [wanted.aux], peer.num_rows.get(AUX)))]
 
     def _conclude(self, room: PrefillRoom) -> None:
         with self._rooms.lock:

@@ -14,7 +14,7 @@ from typing import Any
 import kvffi
 
 from . import bootstrap
-from .errors import IntegrationError, MessageError, RoomTakenError, TooManyPagesError
+from .errors import IntegrationError, MessageError, ReadersError, RoomTakenError, TooManyPagesError
 from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT, GUARD, REGISTRATION, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
@@ -22,7 +22,7 @@ from .mover import Mover
 from .options import Options
 from .partners import Partner, Partners
 from .prefill_room import Chunk, PrefillRoom
-from .requests import Pages, pages
+from .requests import Pages, pages, state_lists
 from .requests import rows as state_rows
 from .rooms import Rooms
 from .sockets import ControlSocket
@@ -215,6 +215,10 @@ class PrefillManager:
         if wanted.is_dummy or partner.mapped is None:
             return
         try:
+            for other in room.wanted.values():
+                if not other.is_dummy:
+                    same("decode_prefix_len", room.number, other.prefix, wanted.prefix)
+                    same("number of pages", room.number, len(other.pages), len(wanted.pages))
             pages(f"pages of room {room.number} at the decode worker", wanted.pages, partner.mapped.num_rows.get(KV, 0))
         except IntegrationError as error:
             self._fail(room, str(error))
@@ -249,9 +253,10 @@ class PrefillManager:
         is_last = room.cursor == room.num_pages
         rows: tuple[Pages | None, ...] = ()
         if is_last:
+            given_state = state_lists(f"state_indices of room {room.number}", state, self._keys)
             rows = tuple(
                 None if values is None else state_rows(f"state_indices[{i}]", values, self.mapped, key)
-                for i, (key, values) in enumerate(zip(self._keys, state or (), strict=False))
+                for i, (key, values) in enumerate(zip(self._keys, given_state, strict=True))
             )
         room.all_queued = is_last
         room.chunks.append(Chunk(first, given, is_last, rows))
@@ -276,3 +281,13 @@ class PrefillManager:
             self._socket.send(endpoint, message.frames())
         except ConnectionError as error:
             log.warning("room %d: %s", message.room, error)
+
+
+def same(what: str, room: int, one: int, other: int) -> None:
+    """Two decode workers of a request have to agree about something.
+
+    # Errors
+    `ReadersError` if they do not.
+    """
+    if one != other:
+        raise ReadersError(room, what, one, other)

@@ -61,6 +61,18 @@ def rows(place: str, values: Any, mapped: Mapped, key: str) -> Pages:
     return pages(place, listed, mapped.num_rows.get(key))
 
 
+def state_lists(place: str, given: Any, keys: Sequence[str]) -> list[Any]:
+    """A list for each state component, None where the engine gives none.
+
+    # Errors
+    `PageError` if there are more lists than components.
+    """
+    lists = [] if given is None else list(given)
+    if len(lists) > len(keys):
+        raise PageError(place, f"{len(lists)} lists and {len(keys)} state components; give one for each")
+    return lists + [None] * (len(keys) - len(lists))
+
+
 def _ring(place: str, values: Any, slots: int) -> npt.NDArray[np.int64]:
     """Slots of [row, first, count, first, count, slots of a ring]: a run, and what comes after the ring's end."""
     numbers = [int(number) for number in (values if values is not None else ())]

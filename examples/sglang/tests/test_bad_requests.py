@@ -108,6 +108,70 @@ def test_fewer_pages_at_the_decode_worker_than_sent_fail_it(engines: Deployment)
     both_fail(engines, 4, "3 pages sent and 2 announced")
 
 
+@pytest.mark.parametrize(("room", "chunks"), [(20, [[1]]), (21, [[]]), (22, [[1], [2]])])
+def test_fewer_pages_sent_than_the_decode_worker_listed_fail_it(
+    engines: Deployment, room: int, chunks: list[list[int]]
+) -> None:
+    prefill, decode = engines.prefill[0], engines.decode[0]
+    sent = sum(map(len, chunks))
+    before = decode.memory()
+    prefill.sender(room, sent, 3)
+    decode.receiver(room)
+    decode.receive(room, [10, 11, 12], 6, [[0]], None)
+    assert prefill.until(room, ["WaitingForInput"], 5) == "WaitingForInput"
+    for index, chunk in enumerate(chunks):
+        prefill.send(room, Chunk(chunk, [[0]] if index == len(chunks) - 1 else None))
+    for worker in (prefill, decode):
+        assert worker.until(room, ["Failed", "Success"], 5) == "Failed"
+    # What came in earlier chunks is there; nothing is written with the chunk that is wrong.
+    assert decode.until_released(room, PROMPTLY)
+    if len(chunks) == 1:
+        assert all((a == b).all() for a, b in zip(before, decode.memory(), strict=True))
+    engines.expected[0].memory = decode.memory()
+    both_fail(engines, room, f"room {room}: {sent} pages sent in all and 3 listed by decode worker")
+
+
+def test_prefill_ranks_that_send_different_numbers_of_pages_fail_it() -> None:
+    with deployment(Model(layers=(0, 1)), kinds=("ours", "ours"), tp=(2, 1)) as engines:
+        one, other = engines.prefill
+        decode = engines.decode[0]
+        one.sender(1, 2, 3)
+        other.sender(1, 1, 3)
+        decode.receiver(1)
+        decode.receive(1, [10, 11], 6, None, None)
+        for worker in (one, other):
+            assert worker.until(1, ["WaitingForInput"], 5) == "WaitingForInput"
+        other.send(1, Chunk([1]))
+        for worker in (other, decode, one):
+            assert worker.until(1, ["Failed", "Success"], 5) == "Failed"
+            assert "1 pages sent in all and 2 listed" in worker.why(1)
+
+
+@pytest.mark.parametrize(
+    ("two", "says"),
+    [
+        (([10, 11], 0), "number of pages is 1 at one decode worker and 2 at another"),
+        (([10], 8), "decode_prefix_len is 0 at one decode worker and 8 at another"),
+    ],
+)
+def test_decode_ranks_that_disagree_fail_it(two: tuple[list[int], int], says: str) -> None:
+    with deployment(Model(layers=(0, 1)), kinds=("ours", "ours"), tp=(1, 2)) as engines:
+        prefill, first, second = engines.prefill[0], *engines.decode
+        prefill.sender(1, 1, 3)
+        for worker in (first, second):
+            worker.receiver(1)
+        first.receive(1, [10], 6, None, 0)
+        first.sleep(0.2)
+        pages, prefix = two
+        second.receive(1, pages, 6, None, prefix)
+        for worker in (prefill, first, second):
+            assert worker.until(1, ["Failed", "Success"], 5) == "Failed"
+            assert says in worker.why(1)
+        for worker in (first, second):
+            assert worker.until_released(1, PROMPTLY)
+        engines.check()
+
+
 def test_a_page_that_is_listed_twice_fails_it(engines: Deployment) -> None:
     engines.start(Request(5, [1, 2], [10, 10], slot=(0, 0)))
     engines.prefill[0].send(5, Chunk([1, 2], [[0]]))
@@ -120,14 +184,35 @@ def test_a_state_slot_outside_the_pool_fails_it(engines: Deployment) -> None:
     both_fail(engines, 6, "state_indices[0][0]: page 6 is not from 0 to 5")
 
 
-def test_state_of_one_side_only_fails_it(engines: Deployment) -> None:
+STATE = "state_indices[0] of room {} (mamba) is given by the {} engine and not by the {} engine"
+AUX = "aux_index of room {} is given by the {} engine and not by the {} engine"
+
+
+@pytest.mark.parametrize(
+    ("room", "rows", "states", "says"),
+    [
+        (30, (3, 6), ([[0]], None), STATE.format(30, "prefill", "decode")),
+        (31, (3, 6), ([[0]], [[]]), STATE.format(31, "prefill", "decode")),
+        (32, (3, 6), (None, [[0]]), STATE.format(32, "decode", "prefill")),
+        (33, (3, 6), ([None], [[0]]), STATE.format(33, "decode", "prefill")),
+        (34, (3, 6), ([], [[0]]), STATE.format(34, "decode", "prefill")),
+        (35, (3, 6), ([[0]], [[0, 1]]), "mamba: 1 pages here and 2 at the peer"),
+        (36, (None, 6), ([[0]], [[0]]), AUX.format(36, "decode", "prefill")),
+        (37, (3, None), ([[0]], [[0]]), AUX.format(37, "prefill", "decode")),
+        (38, (3, 6), ([[0], [1]], [[0]]), "state_indices of room 38: 2 lists and 1 state components"),
+        (39, (3, 6), ([[0]], [[0], [4]]), "state_indices of room 39: 2 lists and 1 state components"),
+    ],
+)
+def test_what_one_side_gives_and_the_other_does_not_fails_it(
+    engines: Deployment, room: int, rows: tuple[int | None, int | None], states: tuple[Any, Any], says: str
+) -> None:
     prefill, decode = engines.prefill[0], engines.decode[0]
-    prefill.sender(7, 1, 3)
-    decode.receiver(7)
-    decode.receive(7, [10], 6, None, None)
-    assert prefill.until(7, ["WaitingForInput"], 5) == "WaitingForInput"
-    prefill.send(7, Chunk([1], [[0]]))
-    both_fail(engines, 7, "mamba: 1 pages here and 0 at the peer")
+    prefill.sender(room, 1, rows[0])
+    decode.receiver(room)
+    decode.receive(room, [10], rows[1], states[1], None)
+    assert prefill.until(room, ["WaitingForInput", "Failed"], 5) in ("WaitingForInput", "Failed")
+    prefill.send(room, Chunk([1], states[0]))
+    both_fail(engines, room, says)
 
 
 def test_an_auxiliary_row_outside_the_pool_fails_it(engines: Deployment) -> None:
