@@ -132,7 +132,7 @@ class _Sender(Sender):
 
     def get_transfer_metric(self) -> Any:
         """SGLang's record, as far as it is known."""
-        return self._metric(transfer_total_bytes=self.manager.num_bytes(self.room))
+        return self._metric(transfer_total_bytes=self.manager.num_bytes(self.request))
 
     def get_max_transfer_tokens(self) -> int | None:
         """A chunk may be of any length."""

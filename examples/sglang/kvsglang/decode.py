@@ -17,7 +17,7 @@ import kvffi
 from .bootstrap import PrefillInfo, Rank
 from .decode_room import DecodeRoom
 from .engines import Engines, overlap
-from .errors import IntegrationError, MessageError, PageError, RoomTakenError
+from .errors import MessageError, PageError, RoomTakenError, why
 from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT_ACK, STATUS, Abort, AbortAck, Frames, Room, Status
@@ -80,6 +80,11 @@ class DecodeManager:
                 if room.state is Poll.FAILED and room.writers and room.pages is not None
             }
 
+    def is_settled(self, room: DecodeRoom) -> bool:
+        """Whether nobody writes into the pages of a request any more."""
+        with self.rooms.lock:
+            return not room.writers
+
     def is_released(self, number: int) -> bool:
         """Whether nobody writes into a request's pages any more."""
         with self.rooms.lock:
@@ -111,8 +116,8 @@ class DecodeManager:
 
     # What receivers ask for.
 
-    def open(self, number: int, address: str) -> None:
-        """Begins a request.
+    def open(self, number: int, address: str) -> DecodeRoom:
+        """Begins a request. What is asked for later names it by its room.
 
         # Errors
         `RoomTakenError` if the number belongs to a request that is not over, or whose pages are held.
@@ -122,12 +127,11 @@ class DecodeManager:
             if room is not None:
                 raise RoomTakenError(number, "a receiver" if not room.cleared else "a request whose pages are held")
             self._generation += 1
-            self.rooms.add(DecodeRoom(number, address=address, generation=self._generation))
+            return self.rooms.add(DecodeRoom(number, address=address, generation=self._generation))
 
-    def connect(self, number: int) -> None:
-        """Finds the prefill workers of a request, and registers with those that are new."""
-        room = self._in_state(number, Poll.BOOTSTRAPPING)
-        if room is None:
+    def connect(self, room: DecodeRoom) -> None:
+        """Finds the prefill workers of a request, and registers with those that are new. If it cannot, it fails."""
+        if not self._is_in(room, Poll.BOOTSTRAPPING):
             return
         try:
             ranks = self._engines.find(room.address)
@@ -135,28 +139,27 @@ class DecodeManager:
                 # From here on they hear if it fails.
                 room.ranks = ranks
             self._engines.register(room.address, ranks)
-        except (OSError, IntegrationError) as error:
-            self.rooms.abort(number, str(error))
+        except Exception as error:  # noqa: BLE001
+            # The engine asks for this on its scheduler's thread, which goes on whatever a peer or a rendezvous says.
+            self.rooms.abort(room.number, why(error), room)
             return
         with self.rooms.lock:
             if not room.state.is_final:
                 room.state = Poll.WAITING_FOR_INPUT
 
-    def announce(self, number: int, kv: Any, aux: int | None, state: Any, prefix: int | None) -> None:
+    def announce(self, room: DecodeRoom, kv: Any, aux: int | None, state: Any, prefix: int | None) -> None:
         """Tells the prefill workers where to write. What is wrong with the pages fails the room, on both sides."""
-        room = self._in_state(number, Poll.WAITING_FOR_INPUT)
-        if room is None:
+        if not self._is_in(room, Poll.WAITING_FOR_INPUT):
             return
         try:
             wanted = self._wanted(room, kv, aux, state, prefix or 0)
             self._announce(room, self._engines.get(room.address), wanted)
-        except (OSError, IntegrationError) as error:
-            self.rooms.abort(number, str(error))
+        except Exception as error:  # noqa: BLE001
+            self.rooms.abort(room.number, why(error), room)
 
-    def _in_state(self, number: int, state: Poll) -> DecodeRoom | None:
+    def _is_in(self, room: DecodeRoom, state: Poll) -> bool:
         with self.rooms.lock:
-            room = self.rooms.get(number)
-            return room if room is not None and room.state is state else None
+            return self.rooms.has(room) and room.state is state
 
     def _wanted(self, room: DecodeRoom, kv: Any, aux: int | None, state: Any, prefix: int) -> Room:
         """A request's destination, checked: what is the same for all prefill workers."""
@@ -191,16 +194,17 @@ class DecodeManager:
         )
 
     def _announce(self, room: DecodeRoom, info: PrefillInfo, wanted: Room) -> None:
-        messages, watched = [], {}
+        messages, watched, asked = [], {}, {}
         real: set[int] = set()
         for rank in room.ranks:
             # Of an MLA model every rank has everything: SGLang's prefill must be told which one is to write, and ours
             # if tokens are dealt.
             first = overlap(self.place.tp_rank, self.place.tp_size, info.tp_size)[0]
             is_alike = self.lists.is_mla and not self.lists.is_hybrid
+            number = self._number(rank, info)
+            asked[number] = rank
             is_dummy = is_alike and not (rank.is_ours and self.place.dcp_size == 1) and rank.tp_rank != first
             if not is_dummy:
-                number = self._number(rank, info)
                 real.add(number)
                 if (peer := self._engines.watched(rank)) is not None:
                     watched[number] = peer
@@ -212,7 +216,7 @@ class DecodeManager:
                 return
             # Before anything is sent: from here on somebody may write.
             room.pages, room.awaited, room.writers = wanted.pages.astype("uint32"), set(real), set(real)
-            room.watched, room.state = watched, Poll.TRANSFERRING
+            room.asked, room.watched, room.state = asked, watched, Poll.TRANSFERRING
             room.wait("nothing came", self.options.waiting_timeout)
         for endpoint, frames in messages:
             self._socket.send(endpoint, frames)
@@ -234,7 +238,7 @@ class DecodeManager:
     def _status(self, status: Status) -> None:
         with self.rooms.lock:
             room = self.rooms.get(status.room)
-            if room is None or status.generation not in (0, room.generation):
+            if room is None or not room.is_from_writer(status):
                 return
             if status.drained:
                 room.writers.discard(status.rank)
@@ -245,20 +249,18 @@ class DecodeManager:
             reason = status.reason or "the prefill worker gave no reason"
             has_failed = status.state == Poll.FAILED
             fails = has_failed and self.rooms.fail(room, f"prefill worker {status.rank}: {reason}")
-            ranks = list(room.ranks)
+            rank = room.asked[status.rank]
             self.rooms.forget(room)
         if fails:
             # The other prefill workers of this request have to stop, too.
             self._failed(room)
-        info = self._engines.info(room.address)
-        for rank in ranks:
-            if has_failed and info is not None and self._number(rank, info) == status.rank:
-                self._engines.doubt(room.address, rank)
+        if has_failed:
+            self._engines.doubt(room.address, rank)
 
     def _acknowledged(self, ack: AbortAck) -> None:
         with self.rooms.lock:
             room = self.rooms.get(ack.room)
-            if room is not None and ack.generation == room.generation:
+            if room is not None and room.state is Poll.FAILED and ack.generation == room.generation:
                 room.writers.discard(ack.rank)
                 self.rooms.forget(room)
 

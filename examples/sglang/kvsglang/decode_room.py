@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import kvffi
 
 from .bootstrap import Rank
+from .messages import Status
 from .requests import Pages
 from .rooms import AnyRoom
+from .states import Poll
 
 SETTLED = 2.0
 """Seconds after the end of a writer's process for which what it had sent may still arrive."""
@@ -22,6 +24,8 @@ class DecodeRoom(AnyRoom):
     address: str = ""
     """Of the prefill engine's rendezvous."""
     ranks: list[Rank] = field(default_factory=list)
+    asked: dict[int, Rank] = field(default_factory=dict)
+    """Those that were told of the request, by their number on the wire."""
     awaited: set[int] = field(default_factory=set)
     """Prefill workers whose success is outstanding."""
     writers: set[int] = field(default_factory=set)
@@ -39,6 +43,16 @@ class DecodeRoom(AnyRoom):
     def is_over(self) -> bool:
         """Whether it is cleared, and nobody writes into its pages any more."""
         return self.cleared and not self.writers
+
+    def is_from_writer(self, status: Status) -> bool:
+        """Whether a message tells how this request ended at a prefill worker that was told of it.
+
+        Ours name the request by its generation, SGLang's know none.
+        """
+        rank = self.asked.get(status.rank)
+        if rank is None or status.state not in (Poll.FAILED, Poll.SUCCESS):
+            return False
+        return status.generation == (self.generation if rank.is_ours else 0)
 
     def give_up(self) -> None:
         """Nothing: it moves nothing, and who may write may do so until he has answered."""

@@ -145,3 +145,8 @@ class TransferError(IntegrationError):
     def __init__(self, room: int, reason: str) -> None:
         super().__init__(f"room {room}: {reason}")
         self.room, self.reason = room, reason
+
+
+def why(error: Exception) -> str:
+    """What an error says: that of an integration or a connection as it is, any other with its kind."""
+    return str(error) if isinstance(error, (IntegrationError, OSError)) else f"{type(error).__name__}: {error}"

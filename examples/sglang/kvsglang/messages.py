@@ -194,7 +194,11 @@ class Room:
 
 @dataclass(frozen=True)
 class Status:
-    """How a request ended at one prefill rank. Of a failure: nothing lands any more, unless `drained` is false."""
+    """How a request ended at one prefill rank, and whether nothing of it is written there any more.
+
+    SGLang's workers say neither `drained` nor `generation`: to them the end is the end of all writes. Who says a
+    generation has to say both.
+    """
 
     room: int
     state: int
@@ -217,7 +221,8 @@ class Status:
         `MessageError` names the frame.
         """
         read = _Reader("status", frames)
-        drained, generation = bool(read.number(5, 1)), read.number(6, 0)
+        generation = read.number(6, 0)
+        drained = bool(read.number(5, 0 if generation else 1))
         return cls(read.number(1), read.number(2), read.number(3), read.text(4), drained, generation)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import kvffi
 
 from . import bootstrap
-from .errors import IntegrationError, MessageError, ReadersError, RoomTakenError, TooManyPagesError
+from .errors import IntegrationError, MessageError, ReadersError, RoomTakenError, TooManyPagesError, why
 from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT, GUARD, REGISTRATION, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
@@ -104,8 +104,8 @@ class PrefillManager:
 
     # What senders ask for.
 
-    def open(self, number: int, owner: object) -> None:
-        """Begins a request.
+    def open(self, number: int, owner: object) -> PrefillRoom:
+        """Begins a request. What is asked for later names it by its room.
 
         # Errors
         `RoomTakenError` if the number belongs to a request that is not over.
@@ -122,49 +122,47 @@ class PrefillManager:
                 self.rooms.fail(room, ended)
             self.rooms.unremember(number)
             self._settle_start(room)
+            return room
 
-    def announce(self, number: int, num_pages: int, aux: int | None) -> None:
+    def announce(self, room: PrefillRoom, num_pages: int, aux: int | None) -> None:
         """Says how many pages will be sent in all, and the request's auxiliary row."""
         with self.rooms.lock:
-            room = self.rooms.get(number)
-            if room is None:
+            if not self.rooms.has(room):
                 return
             room.num_pages, room.aux = num_pages, aux
             try:
                 if aux is not None and AUX in self.mapped.num_rows:
-                    pages(f"aux_index of room {number}", [aux], self.mapped.num_rows[AUX])
-            except IntegrationError as error:
-                self._fail(room, str(error))
+                    pages(f"aux_index of room {room.number}", [aux], self.mapped.num_rows[AUX])
+            except Exception as error:  # noqa: BLE001
+                # Whatever the engine gave, its scheduler goes on.
+                self._fail(room, why(error))
 
-    def send(self, number: int, kv: Any, state: Any) -> None:
+    def send(self, room: PrefillRoom, kv: Any, state: Any) -> None:
         """Queues pages. What is wrong with them fails the room, on both sides."""
         with self.rooms.lock:
-            room = self.rooms.get(number)
-            if room is None or room.state.is_final:
+            if not self.rooms.has(room) or room.state.is_final:
                 return
             try:
                 self._queue(room, kv, state)
-            except IntegrationError as error:
-                self._fail(room, str(error))
+            except Exception as error:  # noqa: BLE001
+                # Whatever the engine gave, its scheduler goes on.
+                self._fail(room, why(error))
             self._mover.wake()
 
-    def prefix(self, number: int) -> int:
+    def prefix(self, room: PrefillRoom) -> int:
         """Tokens of a request that decode has already."""
         with self.rooms.lock:
-            room = self.rooms.get(number)
-            return room.prefix if room else 0
+            return room.prefix
 
-    def num_bytes(self, number: int) -> int:
+    def num_bytes(self, room: PrefillRoom) -> int:
         """Bytes of a request that were handed to the transport."""
         with self.rooms.lock:
-            room = self.rooms.get(number)
-            return room.num_bytes if room else 0
+            return room.num_bytes
 
-    def is_drained(self, number: int) -> bool:
+    def is_drained(self, room: PrefillRoom) -> bool:
         """Whether a request's pages may be used again here: nothing reads them any more."""
         with self.rooms.lock:
-            room = self.rooms.get(number)
-            return room is None or room.is_drained()
+            return room.is_drained()
 
     # What the control socket brings.
 
@@ -195,8 +193,17 @@ class PrefillManager:
                 if ended := self.rooms.remembered(wanted.room):
                     self.rooms.fail(room, ended)
                     room.cleared = True
+            if room.is_repeated(wanted):
+                return
+            known = room.member(wanted.host, wanted.port) or room.wanted.get(wanted.agent)
+            if known is not None and not wanted.generation and room.state is not Poll.SUCCESS:
+                # SGLang's worker took the number for another request: it hears of a failure once the first is drained.
+                self._fail(room, f"room {wanted.room} was asked for again before it was over")
+                room.told.discard(known.agent)
+                self._mover.wake()
+                return
             others = [other.num_readers for other in room.wanted.values()]
-            if not room.is_complete and all(number == wanted.num_readers for number in others):
+            if known is None and not room.is_complete and all(number == wanted.num_readers for number in others):
                 room.wanted[wanted.agent] = wanted
                 if partner is None:
                     self._fail(room, self._partners.stranger(wanted.agent))
@@ -232,9 +239,10 @@ class PrefillManager:
                 drained = True
             else:
                 # Somebody whose request was refused for its number has no say over the one that has it.
-                members = {(wanted.host, wanted.port): agent for agent, wanted in room.wanted.items()}
-                agent = members.get((abort.host, abort.port))
-                if not room.state.is_final and (agent is not None or not room.is_complete):
+                member = room.member(abort.host, abort.port)
+                is_late = member is not None and member.generation and abort.generation != member.generation
+                agent = member.agent if member is not None and not is_late else None
+                if not room.state.is_final and not is_late and (agent is not None or not room.is_complete):
                     self._fail(room, reason)
                 drained = agent is None or room.is_drained(agent)
                 if not drained and agent is not None and abort.generation is not None:

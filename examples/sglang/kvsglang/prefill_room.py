@@ -57,6 +57,18 @@ class PrefillRoom(AnyRoom):
         busy = {name for name, _ in self.moving}
         return agent not in busy if agent is not None else not busy
 
+    def member(self, host: str, port: int) -> Room | None:
+        """What the decode worker that listens there asked for."""
+        return next((wanted for wanted in self.wanted.values() if (wanted.host, wanted.port) == (host, port)), None)
+
+    def is_repeated(self, wanted: Room) -> bool:
+        """Whether a message has come before: that is no news, and to refuse it would speak of what is under way."""
+        known = self.member(wanted.host, wanted.port) or self.wanted.get(wanted.agent)
+        if known is None or known.generation != wanted.generation:
+            return False
+        # SGLang's name no generation: to ask for the same once more while it goes on is to repeat oneself.
+        return bool(wanted.generation) or (not self.state.is_final and known.frames() == wanted.frames())
+
     @property
     def is_complete(self) -> bool:
         """Whether every decode worker of the request has said where."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .decode import DecodeManager
+from .decode_room import DecodeRoom
 from .scheduled import Scheduled
 
 
@@ -22,15 +23,16 @@ class Receiver(Scheduled):
 
     name, engine = "receiver", "decode"
     manager: DecodeManager
+    request: DecodeRoom
 
     def __init__(self, manager: DecodeManager, address: str, room: int) -> None:
         self.manager, self.room = manager, room
-        manager.open(room, address)
+        self.request = manager.open(room, address)
 
     def init(self, prefill_dp_rank: int = 0) -> None:
         """Finds the prefill workers."""
         del prefill_dp_rank
-        self.manager.connect(self.room)
+        self.manager.connect(self.request)
 
     def send_metadata(
         self,
@@ -43,8 +45,8 @@ class Receiver(Scheduled):
 
         Pages that are out of range fail the request, here and at the prefill workers.
         """
-        self.manager.announce(self.room, kv_indices, aux_index, state_indices, decode_prefix_len)
+        self.manager.announce(self.request, kv_indices, aux_index, state_indices, decode_prefix_len)
 
     def is_abort_release_safe(self) -> bool:
         """Whether nobody writes into the request's pages any more."""
-        return self.manager.is_released(self.room)
+        return self.manager.is_settled(self.request)

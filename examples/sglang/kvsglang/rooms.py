@@ -62,7 +62,8 @@ AnyRoomT = TypeVar("AnyRoomT", bound=AnyRoom)
 class Rooms(Generic[AnyRoomT]):
     """The requests of one manager.
 
-    What takes a number takes the lock by itself. What takes a room is for those who hold `lock`. `failed` is called
+    What takes a number takes the lock by itself, and with `of` does nothing if another request has the number by now.
+    What takes a room is for those who hold `lock`. `failed` is called
     with each room that fails by its number, without the lock: here messages can be sent.
     """
 
@@ -72,10 +73,10 @@ class Rooms(Generic[AnyRoomT]):
         self._ends: dict[int, tuple[str, float]] = {}
         self._failed = failed
 
-    def poll(self, number: int) -> Poll:
+    def poll(self, number: int, of: AnyRoomT | None = None) -> Poll:
         """State of a room."""
         with self.lock:
-            room = self._rooms.get(number)
+            room = self._meant(number, of)
             if room is None:
                 return Poll.FAILED
             late = room.overdue()
@@ -85,25 +86,25 @@ class Rooms(Generic[AnyRoomT]):
             self._failed(room)
         return state
 
-    def reason(self, number: int) -> str:
+    def reason(self, number: int, of: AnyRoomT | None = None) -> str:
         """Why a room failed; empty if it did not."""
         with self.lock:
-            room = self._rooms.get(number)
+            room = self._meant(number, of)
             return room.reason if room is not None else "the request was cleared"
 
-    def abort(self, number: int, reason: str) -> None:
+    def abort(self, number: int, reason: str, of: AnyRoomT | None = None) -> None:
         """Ends a request that is under way."""
         with self.lock:
-            room = self._rooms.get(number)
+            room = self._meant(number, of)
             fails = room is not None and self.fail(room, reason)
         if room is not None and fails:
             self._failed(room)
 
-    def clear(self, number: int, reason: str) -> None:
+    def clear(self, number: int, reason: str, of: AnyRoomT | None = None) -> None:
         """Forgets a request: at once, or when it is over. One that is under way is aborted with a reason."""
-        self.abort(number, reason)
+        self.abort(number, reason, of)
         with self.lock:
-            room = self._rooms.get(number)
+            room = self._meant(number, of)
             if room is not None:
                 room.cleared = True
                 self.forget(room)
@@ -123,6 +124,10 @@ class Rooms(Generic[AnyRoomT]):
         """The room of a number."""
         return self._rooms.get(number)
 
+    def has(self, room: AnyRoomT) -> bool:
+        """Whether a room is there, and not another under its number."""
+        return self._rooms.get(room.number) is room
+
     def add(self, room: AnyRoomT) -> AnyRoomT:
         """Takes up a room, and returns it."""
         self._rooms[room.number] = room
@@ -138,10 +143,14 @@ class Rooms(Generic[AnyRoomT]):
 
     def forget(self, room: AnyRoomT) -> None:
         """Drops a room that is over."""
-        if room.is_over and self._rooms.get(room.number) is room:
+        if room.is_over and self.has(room):
             del self._rooms[room.number]
             if room.is_unheard:
                 self.remember(room.number, room.reason)
+
+    def _meant(self, number: int, of: AnyRoomT | None) -> AnyRoomT | None:
+        room = self._rooms.get(number)
+        return room if of is None or room is of else None
 
     def remember(self, number: int, reason: str) -> None:
         """Keeps for a while why a request ended of which there is no room."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .prefill import PrefillManager
+from .prefill_room import PrefillRoom
 from .scheduled import Scheduled
 
 
@@ -17,19 +18,20 @@ class Sender(Scheduled):
 
     name, engine = "sender", "prefill"
     manager: PrefillManager
+    request: PrefillRoom
 
     def __init__(self, manager: PrefillManager, address: str, room: int, has_dp_rank: bool = False) -> None:
         del address, has_dp_rank
         self.manager, self.room = manager, room
-        manager.open(room, self)
+        self.request = manager.open(room, self)
 
     def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
         """Announces the number of pages, without those that decode has, and the auxiliary row."""
-        self.manager.announce(self.room, num_kv_indices, aux_index)
+        self.manager.announce(self.request, num_kv_indices, aux_index)
 
     def pop_decode_prefix_len(self) -> int:
         """Tokens that decode has already: pages begin behind them. Known from WaitingForInput on."""
-        return self.manager.prefix(self.room)
+        return self.manager.prefix(self.request)
 
     def should_send_kv_chunk(self, num_pages: int, last_chunk: bool) -> bool:
         """Whether `send` is wanted for so many pages: an empty last one carries state and row."""
@@ -41,8 +43,8 @@ class Sender(Scheduled):
         Pages that are out of range or more than announced fail the request, here and at the decode worker.
         """
         del num_kv_tokens
-        self.manager.send(self.room, kv_indices, state_indices)
+        self.manager.send(self.request, kv_indices, state_indices)
 
     def is_drained(self) -> bool:
         """Whether nothing reads the request's pages any more."""
-        return self.manager.is_drained(self.room)
+        return self.manager.is_drained(self.request)

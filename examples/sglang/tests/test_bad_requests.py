@@ -252,6 +252,28 @@ def test_a_second_sender_or_receiver_of_a_room_is_refused_and_the_first_goes_on(
     engines.check()
 
 
+def test_objects_of_a_request_that_was_cleared_do_nothing_to_the_next_under_its_number(engines: Deployment) -> None:
+    engines.run(Request(40, [1, 2], [10, 11], slot=(0, 0)))
+    request = Request(40, [3, 4], [12, 13], slot=(1, 1))
+    for worker in (engines.prefill[0], engines.decode[0]):
+        worker.keep(40, 1040)
+    engines.start(request)
+    prefill, decode = engines.prefill[0], engines.decode[0]
+    prefill.send(1040, Chunk([7, 8], [[2]]))
+    prefill.announce(1040, 1, 0)
+    decode.receive(1040, [20], 0, [[2]], None)
+    for worker in (prefill, decode):
+        worker.call(1040, "abort")
+        worker.call(1040, "clear")
+        assert worker.poll(1040) == "Failed"
+        assert "the request was cleared" in worker.reason(1040)
+    assert decode.call(1040, "is_abort_release_safe")
+    assert prefill.call(1040, "is_drained")
+    engines.send(request)
+    engines.finish(request)
+    engines.check()
+
+
 def test_a_room_of_another_decode_engine_is_refused_there_and_the_first_goes_on(engines: Deployment) -> None:
     other = Remote("ours", MODEL, Settings("decode", engines.decode[0].place.bootstrap_port), 3).ready()
     try:

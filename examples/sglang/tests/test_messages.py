@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import zmq
-from harness.deployment import Request, deployment
+from harness.deployment import Deployment, Request, deployment
 from harness.model import Model
 
 from kvsglang.errors import MessageError
@@ -107,6 +109,113 @@ def test_nonsense_on_the_control_sockets_harms_nobody() -> None:
         context.term()
         engines.run(Request(2, [3], [4]))
         engines.check()
+
+
+def running(engines: Deployment, number: int, agent: str) -> Room:
+    """What the decode worker said of a request: its first, to and from page 1."""
+    host, port = engines.decode[0].ask("endpoint").split(":")
+    return Room(number, host, int(port), agent, np.array([1], np.int32), 6, 1, (), 0, False, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"agent": "who"},
+        {"pages": np.array([2], np.int32)},
+        {"generation": 0},
+        {"generation": 2},
+        {"port": 1},
+    ],
+)
+def test_a_message_that_comes_again_while_its_request_goes_on_releases_nothing(change: dict[str, Any]) -> None:
+    with deployment(Model(layers=(0,)), kinds=("ours", "ours")) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        request = Request(1, [1], [1])
+        engines.start(request)
+        agent = prefill.ask("peers")[0]
+        tell(prefill.ask("endpoint"), replace(running(engines, 1, agent), **change).frames())
+        decode.sleep(0.3)
+        if change.get("generation") == 0:
+            # As from SGLang's, whose messages have none: the first request fails, and is told so.
+            assert decode.until(1, ["Failed"], 5) == "Failed"
+            assert "asked for again" in decode.why(1)
+            return
+        assert decode.poll(1) == "Transferring"
+        assert not decode.call(1, "is_abort_release_safe")
+        engines.send(request)
+        engines.finish(request)
+        engines.check()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        Status(1, 3, 0, generation=1).frames(),
+        Status(1, 99, 0, generation=1).frames(),
+        Status(1, 4, 0).frames(),
+        Status(1, 0, 0, "no generation").frames(),
+        Status(1, 4, 5, generation=1).frames(),
+        Status(1, 0, 5, "no writer", generation=1).frames(),
+        Status(1, 4, 0, generation=1).frames()[:5],
+        AbortAck(1, 0, 1).frames(),
+    ],
+)
+def test_pages_come_back_only_on_the_end_of_this_request_from_its_writer(frames: Frames) -> None:
+    with deployment(Model(layers=(0,)), kinds=("ours", "ours")) as engines:
+        decode = engines.decode[0]
+        request = Request(1, [1], [1])
+        engines.start(request)
+        tell(decode.ask("endpoint"), frames)
+        decode.sleep(0.3)
+        assert decode.poll(1) == "Transferring"
+        assert not decode.call(1, "is_abort_release_safe")
+        engines.send(request)
+        engines.finish(request)
+        engines.check()
+
+
+def test_a_failure_that_does_not_say_drained_ends_a_request_and_releases_nothing() -> None:
+    with deployment(Model(layers=(0,)), kinds=("ours", "ours"), prefill_options={"bootstrap_timeout": 60.0}) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        engines.start(Request(1, [1], [1]))
+        prefill.signal(signal.SIGSTOP)
+        try:
+            silent = Status(1, 0, 0, "why", generation=1).frames()
+            silent[5] = b""
+            tell(decode.ask("endpoint"), silent)
+            assert decode.until(1, ["Failed"], 5) == "Failed"
+            assert not decode.call(1, "is_abort_release_safe")
+            assert decode.ask("held") == {1: [1]}
+        finally:
+            prefill.signal(signal.SIGCONT)
+        # The abort that followed is acknowledged.
+        assert decode.until_released(1, 5)
+
+
+def test_a_late_abort_of_an_earlier_request_under_the_same_number_changes_nothing() -> None:
+    with deployment(Model(layers=(0,)), kinds=("ours", "ours")) as engines:
+        prefill = engines.prefill[0]
+        engines.run(Request(1, [1], [2]))
+        request = Request(1, [3], [4])
+        engines.start(request)
+        host, port = engines.decode[0].ask("endpoint").split(":")
+        tell(prefill.ask("endpoint"), Abort(1, host, int(port), 1, "late").frames())
+        prefill.sleep(0.3)
+        assert prefill.poll(1) == "WaitingForInput"
+        engines.send(request)
+        engines.finish(request)
+        engines.check()
+
+
+def tell(endpoint: str, frames: Frames) -> None:
+    """Sends one message to a worker, as anybody can."""
+    context = zmq.Context()
+    socket = context.socket(zmq.PUSH)
+    socket.connect(f"tcp://{endpoint}")
+    socket.send_multipart(frames)
+    socket.close(linger=1000)
+    context.term()
 
 
 def test_late_answers_to_an_earlier_request_under_the_same_number_change_nothing() -> None:

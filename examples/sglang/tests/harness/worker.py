@@ -128,6 +128,10 @@ class _Host:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def keep(self, room: int, under: int) -> None:
+        """Keeps the object of a request, under another number in calls from here on: its room may be used again."""
+        self.requests[under] = self.requests.pop(room)
+
     def drop(self, room: int) -> None:
         """Forgets the object of a request, not the request."""
         del self.requests[room]
