@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from .errors import PeerError
+from .errors import MessageError
 from .lists import Place
 
 PATIENCE = 5.0
-"""Seconds until a request is given up."""
+"""Seconds until a request is given up, however slowly its answer comes."""
+MOST_BYTES = 1 << 20
+"""Length of an answer beyond which it is none."""
+MOST_RANKS = 1 << 16
+"""Prefill workers of an engine."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,8 @@ class PrefillInfo:
     pp_size: int
     page_tokens: int | None
     dtype: str | None
+    cp_size: int = 1
+    """Ranks of context parallelism of its attention."""
 
 
 @dataclass(frozen=True)
@@ -191,18 +199,27 @@ def register(address: str, place: Place, host: str, port: int, page_tokens: int,
 
 
 def look_up(address: str) -> PrefillInfo | None:
-    """What engine is behind an address; None while it is not complete, or not there."""
+    """What engine is behind an address; None while it is not complete, or not there.
+
+    # Errors
+    `MessageError` for an answer that describes none.
+    """
     try:
         status, answer = _ask(address, "GET", _route(-1, -1))
     except OSError:
         return None
     if status != 200:
         return None
-    data = json.loads(answer)
-    if int(data.get("attn_cp_size", 1)) != 1:
-        raise PeerError("context parallelism of prefill attention", 1, data["attn_cp_size"])
+    data = _Answer(address, answer)
+    tp_size, pp_size = data.number("attn_tp_size", 1, MOST_RANKS), data.number("pp_size", 1, MOST_RANKS)
+    if tp_size * pp_size > MOST_RANKS:
+        raise data.wrong("attn_tp_size", f"{tp_size} times {pp_size} stages are more than {MOST_RANKS} workers")
     return PrefillInfo(
-        int(data["attn_tp_size"]), int(data["pp_size"]), data.get("page_size"), data.get("kv_cache_dtype")
+        tp_size,
+        pp_size,
+        data.number("page_size", 1, 1 << 31) if data.has("page_size") else None,
+        data.text("kv_cache_dtype") if data.has("kv_cache_dtype") else None,
+        data.number("attn_cp_size", 1, MOST_RANKS) if data.has("attn_cp_size") else 1,
     )
 
 
@@ -210,13 +227,17 @@ def find(address: str, tp_rank: int, pp_rank: int) -> Rank:
     """Where a rank listens.
 
     # Errors
-    `ConnectionError` if the rendezvous cannot be reached or has no such rank.
+    `OSError` if the rendezvous cannot be reached or has no such rank, `MessageError` for an answer that is none.
     """
     status, answer = _ask(address, "GET", _route(tp_rank, pp_rank))
     if status != 200:
-        raise ConnectionError(f"the rendezvous at {address} answered {status}: {answer}")
-    data = json.loads(answer)
-    return Rank(tp_rank, pp_rank, str(data["rank_ip"]), int(data["rank_port"]), str(data.get("blob", "")))
+        raise ConnectionError(f"the rendezvous at {address} answered {status}: {answer[:200]}")
+    data = _Answer(address, answer)
+    blob = data.text("blob") if data.has("blob") else ""
+    host = data.text("rank_ip")
+    if not host:
+        raise data.wrong("rank_ip", "it is empty")
+    return Rank(tp_rank, pp_rank, host, data.number("rank_port", 1, (1 << 16) - 1), blob)
 
 
 def is_alive(address: str) -> bool:
@@ -225,6 +246,38 @@ def is_alive(address: str) -> bool:
         return _ask(address, "GET", "/health")[0] == 200
     except OSError:
         return False
+
+
+class _Answer:
+    """A JSON object of a rendezvous."""
+
+    def __init__(self, address: str, answer: str) -> None:
+        self._name = f"answer of the rendezvous at {address}"
+        try:
+            data = json.loads(answer)
+        except (ValueError, RecursionError):
+            data = None
+        if not isinstance(data, dict):
+            raise MessageError(self._name, f"{answer[:40]!r} is no JSON object")
+        self._data = data
+
+    def has(self, key: str) -> bool:
+        return self._data.get(key) is not None
+
+    def number(self, key: str, lowest: int, highest: int) -> int:
+        value = self._data.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
+            raise self.wrong(key, f"{value!r:.40} is no number from {lowest} to {highest}")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self._data.get(key)
+        if not isinstance(value, str):
+            raise self.wrong(key, f"{value!r:.40} is no text")
+        return value
+
+    def wrong(self, key: str, problem: str) -> MessageError:
+        return MessageError(self._name, f"{key}: {problem}")
 
 
 def _route(tp_rank: int, pp_rank: int) -> str:
@@ -239,13 +292,35 @@ def _route(tp_rank: int, pp_rank: int) -> str:
 
 
 def _ask(address: str, method: str, path: str, body: Any = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
-    try:
-        data = None if body is None else json.dumps(body)
-        connection.request(method, path, data, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode(errors="replace")
-    except http.client.HTTPException as error:
-        raise ConnectionError(f"{address} speaks no HTTP: {error!r}") from error
-    finally:
-        connection.close()
+    late = threading.Event()
+    with ExitStack() as done:
+        try:
+            connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+            done.callback(connection.close)
+            connection.connect()
+            done.callback(_cut_after(PATIENCE, connection.sock, late).cancel)
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            content = answer.read(MOST_BYTES + 1)
+        except (http.client.HTTPException, OSError, ValueError, OverflowError) as error:
+            if late.is_set():
+                raise ConnectionError(f"{address} did not answer in {PATIENCE} s") from error
+            raise ConnectionError(f"{address} does not answer: {type(error).__name__}: {error}") from error
+    if late.is_set() or len(content) > MOST_BYTES:
+        raise ConnectionError(f"{address} did not answer in {PATIENCE} s and {MOST_BYTES} bytes")
+    return answer.status, content.decode(errors="replace")
+
+
+def _cut_after(seconds: float, connected: socket.socket, late: threading.Event) -> threading.Timer:
+    """Ends a connection some time from now: its own timeout is one for each byte."""
+
+    def cut() -> None:
+        late.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    return timer

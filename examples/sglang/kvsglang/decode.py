@@ -59,11 +59,7 @@ class DecodeManager:
         self._socket.start()
 
     def try_ensure_parallel_info(self, address: str) -> bool:
-        """Whether the prefill engine behind a rendezvous is complete and fits.
-
-        # Errors
-        `PeerError` if it has another page size or dtype.
-        """
+        """Whether the prefill engine behind a rendezvous is complete. If it does not fit, requests fail and say why."""
         return self._engines.ensure(address)
 
     @property
@@ -277,14 +273,26 @@ class DecodeManager:
 
     def _look(self) -> None:
         while not self._closed.wait(self.options.heartbeat):
-            with self.rooms.lock:
-                for room in self.rooms.all():
-                    if room.state is Poll.FAILED and room.writers:
-                        room.bury()
-                        self.rooms.forget(room)
-                in_use = [peer for room in self.rooms.all() for peer in room.watched.values()]
-            self._engines.let_go(in_use)
-            self._engines.look()
+            try:
+                self._look_once()
+            except Exception:
+                log.exception("prefill engines could not be looked after")
+
+    def _look_once(self) -> None:
+        widowed = []
+        with self.rooms.lock:
+            for room in self.rooms.all():
+                if room.state is Poll.TRANSFERRING and (lost := room.lost()) is not None:
+                    self.rooms.fail(room, f"prefill worker {lost} has ended and had not written everything")
+                    widowed.append(room)
+                if room.state is Poll.FAILED and room.writers:
+                    room.bury()
+                    self.rooms.forget(room)
+            in_use = [peer for room in self.rooms.all() for peer in room.watched.values()]
+        for room in widowed:
+            self._failed(room)
+        self._engines.let_go(in_use)
+        self._engines.look(self._closed.is_set)
 
     def _engine_lost(self, address: str, reason: str) -> None:
         """Fails the rooms of an engine. Their pages stay held: a process that does not answer may still write."""

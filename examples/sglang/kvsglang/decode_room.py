@@ -57,10 +57,20 @@ class DecodeRoom(AnyRoom):
     def give_up(self) -> None:
         """Nothing: it moves nothing, and who may write may do so until he has answered."""
 
+    def lost(self) -> int | None:
+        """A writer that has ended, if it was seen before: what it said last has arrived meanwhile."""
+        known = set(self.gone)
+        self._see()
+        return min(known & self.writers, default=None)
+
     def bury(self) -> None:
         """Takes those from the writers that have ended, some time after they have."""
+        self._see()
         now = time.monotonic()
-        for number in list(self.writers):
+        self.writers -= {number for number, then in self.gone.items() if now - then > SETTLED}
+
+    def _see(self) -> None:
+        for number in self.writers:
             peer = self.watched.get(number)
-            if peer is not None and peer.info().is_gone and now - self.gone.setdefault(number, now) > SETTLED:
-                self.writers.discard(number)
+            if peer is not None and peer.info().is_gone:
+                self.gone.setdefault(number, time.monotonic())

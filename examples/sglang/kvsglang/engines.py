@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection
 
@@ -9,12 +10,14 @@ import kvffi
 
 from . import bootstrap, peers
 from .bootstrap import PrefillInfo, Rank
-from .errors import PeerError
+from .errors import MessageError, PeerError
 from .lists import Lists, Place
 from .mapping import Mapped
 from .options import Options
 from .sockets import ControlSocket
 from .transport import Transport
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, int, int]
 """Address of a rendezvous, TP rank, PP rank."""
@@ -42,21 +45,22 @@ class Engines:
         self._watched: dict[Rank, kvffi.Peer] = {}
         self._retired: dict[Rank, kvffi.Peer] = {}
         self._failures: dict[str, int] = {}
+        self._nonsense = "", ""
 
     def ensure(self, address: str) -> bool:
-        """Whether the engine behind a rendezvous is complete and fits.
-
-        # Errors
-        `PeerError` if it has another page size or dtype.
-        """
+        """Whether the engine behind a rendezvous is complete. Whether it fits, a request finds out: it fails if not."""
         if self.info(address) is not None:
             return True
-        info = bootstrap.look_up(address)
+        try:
+            info = bootstrap.look_up(address)
+        except MessageError as error:
+            log.warning("%s", error)
+            self._nonsense = address, str(error)
+            return False
         if info is None:
             return False
         with self._lock:
             self._engines[address] = info
-        self._fit(info)
         return True
 
     def info(self, address: str) -> PrefillInfo | None:
@@ -72,7 +76,9 @@ class Engines:
         """
         info = self.info(address)
         if info is None:
-            raise ConnectionError(f"the prefill engine behind {address} is not known, or was lost")
+            about, nonsense = self._nonsense
+            problem = f": {nonsense}" if about == address else ""
+            raise ConnectionError(f"the prefill engine behind {address} is not known, or was lost{problem}")
         return info
 
     def find(self, address: str) -> list[Rank]:
@@ -109,11 +115,13 @@ class Engines:
             with self._lock:
                 self._doubtful.add((address, rank.tp_rank, rank.pp_rank))
 
-    def look(self) -> None:
-        """Asks every rendezvous whether it is there."""
+    def look(self, is_closed: Callable[[], bool]) -> None:
+        """Asks every rendezvous whether it is there, until this worker is closed."""
         with self._lock:
             addresses = list(self._engines)
         for address in addresses:
+            if is_closed():
+                return
             failures = 0 if bootstrap.is_alive(address) else self._failures.get(address, 0) + 1
             self._failures[address] = failures
             if failures >= self._options.heartbeat_failures:
@@ -131,6 +139,8 @@ class Engines:
             }
 
     def _fit(self, info: PrefillInfo) -> None:
+        if info.cp_size != 1:
+            raise PeerError("context parallelism of prefill attention", 1, info.cp_size)
         if info.page_tokens is not None and info.page_tokens != self._lists.page_tokens:
             raise PeerError("page_size", self._lists.page_tokens, info.page_tokens)
         if info.dtype is not None and info.dtype != self._lists.dtype:

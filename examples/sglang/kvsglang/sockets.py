@@ -40,19 +40,18 @@ class ControlSocket:
         """Sends to ``tcp://host:port``; messages to one endpoint arrive in order, or not at all if it is gone.
 
         # Errors
-        `ConnectionError` if the endpoint takes nothing for some seconds.
+        `ConnectionError` if the endpoint takes nothing for some seconds, or is no address.
         """
         with self._lock:
-            socket = self._outgoing.get(endpoint)
-            if socket is None:
-                socket = self._context.socket(zmq.PUSH)
-                socket.setsockopt(zmq.LINGER, 0)
-                socket.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
-                socket.connect(endpoint)
-                self._outgoing[endpoint] = socket
             try:
+                socket = self._outgoing.get(endpoint)
+                if socket is None:
+                    socket = self._outgoing[endpoint] = self._context.socket(zmq.PUSH)
+                    socket.setsockopt(zmq.LINGER, 0)
+                    socket.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
+                    socket.connect(endpoint)
                 socket.send_multipart(frames)
-            except zmq.ZMQError as error:
+            except (zmq.ZMQError, ValueError) as error:
                 self._drop(endpoint)
                 raise ConnectionError(f"cannot send to {endpoint}: {error}") from error
 

@@ -344,3 +344,21 @@ def test_a_peer_that_does_not_fit_fails_on_both_sides(model: Model, says: tuple[
     finally:
         decode.stop()
         prefill.stop()
+
+
+@pytest.mark.parametrize("names", [("one", "another"), ("one", "")])
+def test_a_peer_of_another_model_fails_on_both_sides_and_raises_nothing(names: tuple[str, str]) -> None:
+    prefill_options, decode_options = ({"model": name} if name else {} for name in names)
+    model = Model(layers=(0,))
+    with deployment(
+        model, kinds=("ours", "ours"), prefill_options=prefill_options, decode_options=decode_options
+    ) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        prefill.sender(1, 1, 0)
+        decode.receiver(1)
+        decode.receive(1, [0], 0, None, None)
+        for worker in (prefill, decode):
+            assert worker.until(1, ["Failed"], PROMPTLY) == "Failed"
+            assert "one" in worker.why(1)
+        assert decode.until_released(1, PROMPTLY)
+        engines.check()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Iterator
 
 import pytest
 from harness.deployment import free_port
+from harness.liar import INFO, RANK, liar
+from harness.model import Model
+from harness.settings import Settings
+from harness.worker import Remote
 
 from kvsglang import bootstrap
 from kvsglang.engines import overlap
+from kvsglang.errors import MessageError
 from kvsglang.lists import Place
 
 
@@ -50,6 +56,80 @@ def test_a_rendezvous_that_is_not_there_is_no_engine() -> None:
     address = f"127.0.0.1:{free_port()}"
     assert bootstrap.look_up(address) is None
     assert not bootstrap.is_alive(address)
+
+
+@pytest.mark.parametrize(
+    ("info", "says"),
+    [
+        (b"<html>hi</html>", "'<html>hi</html>' is no JSON object"),
+        (b"[" * 100_000, "is no JSON object"),
+        ([1], "is no JSON object"),
+        (None, "is no JSON object"),
+        ({}, "attn_tp_size: None is no number from 1"),
+        ({**INFO, "attn_tp_size": 0}, "attn_tp_size: 0 is no number from 1"),
+        ({**INFO, "attn_tp_size": "two"}, "attn_tp_size: 'two' is no number"),
+        ({**INFO, "pp_size": -1}, "pp_size: -1 is no number"),
+        ({**INFO, "attn_tp_size": 10**9}, "attn_tp_size: 1000000000 is no number"),
+        ({**INFO, "attn_tp_size": 60000, "pp_size": 60000}, "more than 65536 workers"),
+        ({**INFO, "page_size": "8"}, "page_size: '8' is no number"),
+    ],
+)
+def test_an_answer_that_describes_no_engine_is_refused_with_what_is_wrong(info: object, says: str) -> None:
+    with liar(info) as address, pytest.raises(MessageError) as refused:
+        bootstrap.look_up(address)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rank", "says"),
+    [
+        (b"nonsense", "is no JSON object"),
+        ({"rank_ip": "127.0.0.1"}, "rank_port: None is no number"),
+        ({**RANK, "rank_port": 99999}, "rank_port: 99999 is no number from 1 to 65535"),
+        ({**RANK, "rank_ip": 7}, "rank_ip: 7 is no text"),
+        ({**RANK, "rank_ip": "no such host!"}, "cannot send to tcp://no such host!:9"),
+        ({**RANK, "rank_ip": ""}, "rank_ip: it is empty"),
+        ({**RANK, "blob": "%%"}, "the agent's blob is no base64"),
+        ({**RANK, "blob": "AAAA"}, "blob"),
+    ],
+)
+def test_a_request_of_a_worker_that_is_none_fails_and_the_decode_worker_goes_on(rank: object, says: str) -> None:
+    with liar(INFO, rank) as address:
+        place = Settings("decode", int(address.rpartition(":")[2]))
+        decode = Remote("ours", Model(layers=(0,)), place, 2).ready()
+        try:
+            decode.receiver(1)
+            assert decode.poll(1) == "Failed"
+            assert says in decode.why(1)
+            decode.receive(1, [1], 0, None, None)
+            decode.call(1, "abort")
+            decode.call(1, "clear")
+            assert decode.ask("held") == {}
+            decode.receiver(1)
+            decode.ask("close")
+        finally:
+            decode.kill()
+
+
+def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "PATIENCE", 0.3)
+    with liar(INFO, drips=True) as address:
+        begin = time.monotonic()
+        assert not bootstrap.is_alive(address)
+        assert bootstrap.look_up(address) is None
+        with pytest.raises(ConnectionError, match=r"did not answer in 0\.3 s"):
+            bootstrap.find(address, 0, 0)
+        assert time.monotonic() - begin < 2
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "127.0.0.1:port", "", "http://127.0.0.1:1", "a" * 70 + ".x:80", "x:99999"]
+)
+def test_what_is_no_address_is_no_engine(address: str) -> None:
+    assert bootstrap.look_up(address) is None
+    assert not bootstrap.is_alive(address)
+    with pytest.raises(ConnectionError):
+        bootstrap.find(address, 0, 0)
 
 
 @pytest.mark.parametrize(

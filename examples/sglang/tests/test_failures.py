@@ -97,7 +97,7 @@ def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(
         engines.prefill[0].kill()
         decode = engines.decode[0]
         assert decode.until(1, ["Failed"], 5) == "Failed"
-        assert "lost the prefill engine" in decode.why(1)
+        assert any(seen in decode.why(1) for seen in ("lost the prefill engine", "prefill worker 0 has ended"))
         # A connection that broke is no proof that nothing lands; that the process has ended is, some time later.
         assert decode.ask("held") == {1: PAGES[::-1]}
         port = decode.place.bootstrap_port
@@ -114,6 +114,23 @@ def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(
             engines.check()
         finally:
             engines.prefill[0].stop()
+
+
+def test_a_prefill_worker_that_dies_and_has_no_rendezvous_is_missed_by_its_requests() -> None:
+    with deployment(Model(layers=(0, 1)), kinds=OURS, tp=(2, 1), decode_options={"heartbeat": 0.2}) as engines:
+        decode = engines.decode[0]
+        engines.start(Request(1, [1, 2], [10, 11]))
+        engines.prefill[0].send(1, Chunk([1, 2]))
+        assert engines.prefill[0].until(1, ["Success"], 5) == "Success"
+        engines.prefill[1].kill()
+        assert decode.until(1, ["Failed"], 5) == "Failed"
+        assert "prefill worker 1 has ended" in decode.why(1)
+        assert decode.until_released(1, 5)
+        # And so does the next one, which cannot know it.
+        decode.receiver(2)
+        decode.receive(2, [12], 6, None, None)
+        assert decode.until(2, ["Failed"], 5) == "Failed"
+        assert "prefill worker 1 has ended" in decode.why(2)
 
 
 def test_a_prefill_worker_that_was_started_again_unseen_is_found_anew() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +30,6 @@ def _ours(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, 
     """Our manager, without SGLang."""
     from kvsglang.bootstrap import BootstrapServer
     from kvsglang.decode import DecodeManager
-    from kvsglang.errors import PeerError
     from kvsglang.lists import Place
     from kvsglang.options import Options
     from kvsglang.prefill import PrefillManager
@@ -56,9 +54,8 @@ def _ours(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, 
     decode = DecodeManager(args, where, Options(device="dram", **options), is_mla=mla)
 
     def receiver(room: int) -> Receiver:
-        with suppress(PeerError):
-            # A request of an engine that does not fit fails by itself, on both sides.
-            _until(lambda: decode.try_ensure_parallel_info(address))
+        # A request of an engine that does not fit fails by itself, on both sides.
+        _until(lambda: decode.try_ensure_parallel_info(address))
         request = Receiver(decode, address, room)
         request.init(0)
         return request
