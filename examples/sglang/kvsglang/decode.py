@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import kvffi
+import numpy as np
 
 from .bootstrap import PrefillInfo, Rank
 from .decode_room import DecodeRoom
@@ -22,7 +23,7 @@ from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT_ACK, STATUS, Abort, AbortAck, Frames, Room, Status
 from .options import Options
-from .requests import pages, state_lists
+from .requests import distinct, pages, state_lists
 from .requests import rows as state_rows
 from .rooms import Rooms
 from .sockets import ControlSocket
@@ -167,6 +168,7 @@ class DecodeManager:
                 f"{prefix} tokens are no whole pages of {tokens}; give what fills its pages",
             )
         checked = pages(f"kv_indices of room {number}", kv, self.mapped.num_rows.get(KV))
+        distinct(f"kv_indices of room {number}", checked)
         rows = tuple(
             tuple(int(value) for value in (values if values is not None else ()))
             for values in state_lists(f"state_indices of room {number}", state, self._keys)
@@ -210,12 +212,34 @@ class DecodeManager:
         with self.rooms.lock:
             if room.state.is_final:
                 return
+            self._refuse_what_is_in_use(wanted)
             # Before anything is sent: from here on somebody may write.
             room.pages, room.awaited, room.writers = wanted.pages.astype("uint32"), set(real), set(real)
+            room.aux = wanted.aux
             room.asked, room.watched, room.state = asked, watched, Poll.TRANSFERRING
             room.wait("nothing came", self.options.waiting_timeout)
         for endpoint, frames in messages:
             self._socket.send(endpoint, frames)
+
+    def _refuse_what_is_in_use(self, wanted: Room) -> None:
+        """Finds what somebody may still write into for another request; the lock is held.
+
+        # Errors
+        `PageError` names it.
+        """
+        place = f"room {wanted.room}"
+        asked = np.zeros(int(self.mapped.num_rows.get(KV, 0)), dtype=bool)
+        asked[wanted.pages] = True
+        for other in self.rooms.all():
+            if not other.writers or other.pages is None:
+                continue
+            shared = other.pages[asked[other.pages]]
+            if shared.size:
+                raise PageError(place, f"page {shared[0]} is in use by room {other.number}, whose writers are not done")
+            if wanted.aux is not None and wanted.aux == other.aux:
+                raise PageError(
+                    place, f"aux row {wanted.aux} is in use by room {other.number}, whose writers are not done"
+                )
 
     def _number(self, rank: Rank, info: PrefillInfo) -> int:
         """A prefill worker's number, as the wire has it."""

@@ -36,6 +36,7 @@ class DecodeRoom(AnyRoom):
     """Writers whose process has ended, and when that was seen."""
     pages: Pages | None = None
     """What was announced to them."""
+    aux: int | None = None
     generation: int = 0
     """Tells it from an earlier one under its number."""
 

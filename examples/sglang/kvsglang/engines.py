@@ -173,7 +173,7 @@ class Engines:
                 self._watched[rank] = peer
                 # It was taken for lost, and was not.
                 self._retired.pop(rank, None)
-            mapped = peers.describe(self._lists, self._mapped, self._transport.blob())
+            mapped = peers.describe(self._lists, self._mapped, self._transport.blob(), self._options.engine)
             said = peers.registration(*where, mapped=mapped)
         else:
             said = peers.registration(*where, metadata=self._transport.nixl_metadata())

@@ -16,6 +16,9 @@ class Options:
     """``host:port`` of the rendezvous: where a prefill worker registers."""
     model: str = ""
     """Name of the model; workers of different models do not meet."""
+    engine: str = ""
+    """Name of a decode engine, the same on all of its ranks: tells them from another engine's that use a number at the
+    same time."""
     device: str | dict[str, int] | None = None
     """Memory of the caches: ``"dram"``, ``{"vram": 0}``, or None for the GPU that KVArgs names."""
     total_layers: int | None = None

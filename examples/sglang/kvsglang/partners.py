@@ -25,6 +25,10 @@ class Partner:
     agent: str
     endpoint: str
     is_ours: bool
+    tp_rank: int
+    tp_size: int
+    engine: str
+    """Name of its engine; empty if it has none."""
     mapped: Mapped | None = None
     pair: kvffi.Pair | None = None
     refusal: str = ""
@@ -66,6 +70,17 @@ class Partners:
     def get(self, agent: str) -> Partner | None:
         """A decode worker; the lock is held."""
         return self._known.get(agent)
+
+    def is_of_another_engine(self, partner: Partner, members: Collection[str]) -> bool:
+        """Whether a decode worker cannot be of one engine with the members of a request; the lock is held.
+
+        Ranks of an engine differ, and their engine has one size and one name.
+        """
+        others = [other for agent in members if agent != partner.agent and (other := self.get(agent)) is not None]
+        return any(
+            other.tp_rank == partner.tp_rank or (other.tp_size, other.engine) != (partner.tp_size, partner.engine)
+            for other in others
+        )
 
     def stranger(self, agent: str) -> str:
         """Why a decode worker that is not known gets nothing; the lock is held."""
@@ -120,7 +135,8 @@ class Partners:
         return True
 
     def _plan(self, said: Registration, endpoint: str) -> Partner:
-        is_ours = said.mapped is not None
+        engine = str((said.mapped or {}).get(peers.ENGINE, ""))
+        who = said.agent, endpoint, said.mapped is not None, said.tp_rank, said.tp_size, engine
         try:
             mapped = peers.destination(
                 said,
@@ -141,5 +157,5 @@ class Partners:
             self._transport.connect(said, theirs)
         except Exception as error:  # noqa: BLE001
             # Whatever it is, it is this worker's: its requests fail with the reason, and the thread lives on.
-            return Partner(said.agent, endpoint, is_ours, refusal=f"{type(error).__name__}: {error}")
-        return Partner(said.agent, endpoint, is_ours, mapped, pair, is_alone=is_alone)
+            return Partner(*who, refusal=f"{type(error).__name__}: {error}")
+        return Partner(*who, mapped, pair, is_alone=is_alone)

@@ -16,14 +16,17 @@ from .transport import BLOB
 
 T = TypeVar("T")
 
+ENGINE = "engine"
+"""Where a description has the name of the decode engine."""
 MOST_ROWS = 1 << 16
 """Rows that a buffer may have whose length the wire does not carry."""
 
 
-def describe(lists: Lists, mapped: Mapped, blob: str) -> dict[str, Any]:
+def describe(lists: Lists, mapped: Mapped, blob: str, engine: str = "") -> dict[str, Any]:
     """What our workers tell each other beyond SGLang's frames."""
     return {
         BLOB: blob,
+        ENGINE: engine,
         "spec": mapped.spec,
         "groups": mapped.groups,
         "num_rows": mapped.num_rows,

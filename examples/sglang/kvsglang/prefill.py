@@ -22,7 +22,7 @@ from .mover import Mover
 from .options import Options
 from .partners import Partner, Partners
 from .prefill_room import Chunk, PrefillRoom
-from .requests import Pages, pages, state_lists
+from .requests import Pages, distinct, pages, state_lists
 from .requests import rows as state_rows
 from .rooms import Rooms
 from .sockets import ControlSocket
@@ -203,7 +203,13 @@ class PrefillManager:
                 self._mover.wake()
                 return
             others = [other.num_readers for other in room.wanted.values()]
-            if known is None and not room.is_complete and all(number == wanted.num_readers for number in others):
+            is_other = partner is not None and self._partners.is_of_another_engine(partner, room.wanted)
+            if (
+                known is None
+                and not is_other
+                and not room.is_complete
+                and all(number == wanted.num_readers for number in others)
+            ):
                 room.wanted[wanted.agent] = wanted
                 if partner is None:
                     self._fail(room, self._partners.stranger(wanted.agent))
@@ -214,6 +220,8 @@ class PrefillManager:
                 self._settle_start(room)
                 self._mover.wake()
                 return
+            if known is None:
+                room.refused.add((wanted.host, wanted.port))
         reason = f"room {wanted.room} is taken by another request; choose another number"
         status = Status(wanted.room, Poll.FAILED, self.rank, reason, generation=wanted.generation)
         self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
@@ -226,7 +234,8 @@ class PrefillManager:
                 if not other.is_dummy:
                     same("decode_prefix_len", room.number, other.prefix, wanted.prefix)
                     same("number of pages", room.number, len(other.pages), len(wanted.pages))
-            pages(f"pages of room {room.number} at the decode worker", wanted.pages, partner.mapped.num_rows.get(KV, 0))
+            place = f"pages of room {room.number} at the decode worker"
+            distinct(place, pages(place, wanted.pages, partner.mapped.num_rows.get(KV, 0)))
         except IntegrationError as error:
             self._fail(room, str(error))
 
@@ -242,7 +251,8 @@ class PrefillManager:
                 member = room.member(abort.host, abort.port)
                 is_late = member is not None and member.generation and abort.generation != member.generation
                 agent = member.agent if member is not None and not is_late else None
-                if not room.state.is_final and not is_late and (agent is not None or not room.is_complete):
+                has_say = not is_late and (abort.host, abort.port) not in room.refused
+                if not room.state.is_final and has_say and (agent is not None or not room.is_complete):
                     self._fail(room, reason)
                 drained = agent is None or room.is_drained(agent)
                 if not drained and agent is not None and abort.generation is not None:

@@ -35,6 +35,8 @@ class PrefillRoom(AnyRoom):
     cursor: int = 0
     wanted: dict[str, Room] = field(default_factory=dict)
     """What each decode worker asked for, by agent."""
+    refused: set[tuple[str, int]] = field(default_factory=set)
+    """Hosts and ports of decode workers to whom this request's number was refused: they have no say over it."""
     chunks: deque[Chunk] = field(default_factory=deque)
     moving: list[tuple[str, kvffi.Transfer]] = field(default_factory=list)
     """Agents, and what is on its way to them and has not settled."""

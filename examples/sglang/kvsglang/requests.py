@@ -50,6 +50,19 @@ def pages(place: str, values: Any, num_rows: int | None = None) -> Pages:
     return indices.astype(np.uint32)
 
 
+def distinct(place: str, given: Pages) -> None:
+    """Pages that are written have to differ, also those of different chunks.
+
+    # Errors
+    `PageError` names the first that comes again.
+    """
+    found, first = np.unique(given, return_index=True)
+    if found.size != given.size:
+        again = np.delete(np.arange(given.size), first)
+        at = int(again[0])
+        raise PageError(f"{place}[{at}]", f"page {given[at]} is listed twice; give each once")
+
+
 def rows(place: str, values: Any, mapped: Mapped, key: str) -> Pages:
     """Rows of a group by the index list that the engine has for it; a ring's six numbers become its slots.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -173,9 +174,53 @@ def test_decode_ranks_that_disagree_fail_it(two: tuple[list[int], int], says: st
 
 
 def test_a_page_that_is_listed_twice_fails_it(engines: Deployment) -> None:
-    engines.start(Request(5, [1, 2], [10, 10], slot=(0, 0)))
-    engines.prefill[0].send(5, Chunk([1, 2], [[0]]))
-    both_fail(engines, 5, "10")
+    engines.prefill[0].sender(5, 3, 3)
+    engines.decode[0].receiver(5)
+    engines.decode[0].receive(5, [10, 11, 10], 6, [[0]], None)
+    both_fail(engines, 5, "kv_indices of room 5[2]: page 10 is listed twice")
+
+
+@pytest.mark.parametrize(
+    ("pages", "aux", "says"),
+    [
+        ([12, 10], 7, "room 51: page 10 is in use by room 50"),
+        ([12, 13], 6, "room 51: aux row 6 is in use by room 50"),
+    ],
+)
+def test_what_another_request_may_still_be_written_into_is_refused(pages: list[int], aux: int, says: str) -> None:
+    with deployment(MODEL, kinds=("ours", "ours")) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        request = Request(50, [1, 2], [10, 11], slot=(0, 0))
+        engines.start(request)
+        prefill.sender(51, 2, 3)
+        decode.receiver(51)
+        decode.receive(51, pages, aux, [[1]], None)
+        for worker in (prefill, decode):
+            assert worker.until(51, ["Failed", "Success"], 5) == "Failed"
+            assert says in worker.why(51)
+            worker.call(51, "clear")
+        engines.send(request)
+        engines.finish(request)
+        # Then they are free.
+        engines.run(Request(52, [3, 4], [12, 10], slot=(1, 1)))
+        engines.check()
+
+
+def test_pages_that_are_held_for_a_request_that_failed_are_refused_to_another() -> None:
+    with deployment(MODEL, kinds=("ours", "ours")) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        engines.start(Request(1, [1, 2], [10, 11], slot=(0, 0)))
+        decode.receiver(2)
+        prefill.signal(signal.SIGSTOP)
+        try:
+            decode.call(1, "abort")
+            assert decode.ask("held") == {1: [10, 11]}
+            decode.receive(2, [11], 7, [[1]], None)
+            assert decode.poll(2) == "Failed"
+            assert "page 11 is in use by room 1" in decode.why(2)
+        finally:
+            prefill.signal(signal.SIGCONT)
+        assert decode.until_released(1, 5)
 
 
 def test_a_state_slot_outside_the_pool_fails_it(engines: Deployment) -> None:
@@ -289,6 +334,38 @@ def test_a_room_of_another_decode_engine_is_refused_there_and_the_first_goes_on(
         assert all((a == b).all() for a, b in zip(other.memory(), other.twin.pool.memory, strict=True))
     finally:
         other.stop()
+
+
+def test_ranks_of_two_decode_engines_that_use_one_number_are_not_taken_for_one() -> None:
+    model = Model(layers=(0, 1))
+    with deployment(model, kinds=("ours", "ours"), tp=(1, 2), decode_options={"engine": "one"}) as engines:
+        port = engines.decode[0].place.bootstrap_port
+        other = [
+            Remote("ours", model, Settings("decode", port, rank, 2), 5, {"engine": name}).ready()
+            for rank, name in ((1, "another"), (0, "one"))
+        ]
+        try:
+            request = Request(1, [1, 2], [10, 11])
+            prefill, first, second = engines.prefill[0], *engines.decode
+            prefill.sender(1, 2, 3)
+            for worker in (first, *other, second):
+                worker.receiver(1)
+            first.receive(1, [10, 11], 6, None, None)
+            first.sleep(0.2)
+            for worker in other:
+                # One of another engine, and one that says that it is the rank that is there.
+                worker.receive(1, [20, 21], 6, None, None)
+                assert worker.until(1, ["Failed", "Success"], 5) == "Failed"
+                assert "room 1 is taken by another request" in worker.why(1)
+                assert worker.changed() == 0
+            second.receive(1, [10, 11], 6, None, None)
+            assert prefill.until(1, ["WaitingForInput"], 5) == "WaitingForInput"
+            engines.send(request)
+            engines.finish(request)
+            engines.check()
+        finally:
+            for worker in other:
+                worker.stop()
 
 
 def test_a_request_of_one_side_only_fails_in_time() -> None:
