@@ -13,16 +13,18 @@ destinations, recomputation).
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .bootstrap import BootstrapServer
+from .bootstrap import BootstrapServer, PrefillInfo, Rank
 from .decode import DecodeManager
 from .lists import Place
 from .options import Options
 from .prefill import PrefillManager
 from .receiver import Receiver
 from .sender import Sender
+from .states import Poll
 
 ENGINE = "sglang.srt"
 
@@ -60,6 +62,9 @@ class _Manager:
     # What schedulers look at.
     enable_staging = False
     enable_all_cp_ranks_for_transfer = False
+    supports_host_destination = False
+    attn_cp_rank = 0
+    attn_cp_size = 1
     kv_buffer_tensors: Any = None
     enable_deferred_decode_kv_release = True
     supports_deferred_decode_kv_release = True
@@ -89,6 +94,16 @@ class _Manager:
     def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:
         """Whether a prefill engine is complete and fits."""
         return self.decode.try_ensure_parallel_info(bootstrap_addr)
+
+    @property
+    def prefill_info_table(self) -> Mapping[str, PrefillInfo]:
+        """The prefill engines that are known, by the address of their rendezvous."""
+        return self.decode.engines()
+
+    def should_verify_kv_checksum(self, bootstrap_addr: str) -> bool:
+        """Pages carry no checksums."""
+        del bootstrap_addr
+        return False
 
     def is_abort_release_safe(self, bootstrap_room: int, required_acks: int) -> bool:
         """Whether nobody writes into a request's pages any more."""
@@ -152,6 +167,27 @@ class _Receiver(Receiver):
             raise ValueError("a receiver needs a bootstrap_room")
         super().__init__(mgr.decode, bootstrap_addr, bootstrap_room)
         self.kv_mgr, self.bootstrap_room = mgr, bootstrap_room
+
+    @property
+    def abort_notified(self) -> bool:
+        """Whether the prefill workers hear that the request is over: they do of every failure."""
+        return self.poll() is Poll.FAILED
+
+    def ensure_abort_notified(self, force_arm: bool = False) -> None:
+        """Gives up a request that is under way."""
+        del force_arm
+        self.abort()
+
+    @property
+    def bootstrap_infos(self) -> list[Rank]:
+        """The prefill workers of the request."""
+        return list(self.request.ranks)
+
+    @property
+    def conclude_state(self) -> Poll | None:
+        """How the request ended; None if it has not."""
+        state = self.poll()
+        return state if state.is_final else None
 
     @property
     def supports_host_destination(self) -> bool:

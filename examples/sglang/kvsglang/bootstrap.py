@@ -33,6 +33,8 @@ class PrefillInfo:
     dtype: str | None
     cp_size: int = 1
     """Ranks of context parallelism of its attention."""
+    dp_size: int = 1
+    """Its groups of data parallelism."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ def look_up(address: str) -> PrefillInfo | None:
         data.number("page_size", 1, 1 << 31) if data.has("page_size") else None,
         data.text("kv_cache_dtype") if data.has("kv_cache_dtype") else None,
         data.number("attn_cp_size", 1, MOST_RANKS) if data.has("attn_cp_size") else 1,
+        data.number("dp_size", 1, MOST_RANKS) if data.has("dp_size") else 1,
     )
 
 

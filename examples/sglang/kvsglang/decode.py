@@ -63,6 +63,10 @@ class DecodeManager:
         """Whether the prefill engine behind a rendezvous is complete. If it does not fit, requests fail and say why."""
         return self._engines.ensure(address)
 
+    def engines(self) -> dict[str, PrefillInfo]:
+        """The prefill engines that are known, by the address of their rendezvous."""
+        return self._engines.known()
+
     @property
     def endpoint(self) -> str:
         """Where this worker listens: ``host:port``."""

@@ -68,6 +68,11 @@ class Engines:
         with self._lock:
             return self._engines.get(address)
 
+    def known(self) -> dict[str, PrefillInfo]:
+        """What is known of each engine, by the address of its rendezvous."""
+        with self._lock:
+            return dict(self._engines)
+
     def get(self, address: str) -> PrefillInfo:
         """What is known of the engine behind a rendezvous.
 

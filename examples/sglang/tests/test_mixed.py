@@ -206,3 +206,28 @@ def test_the_death_of_a_decode_worker_of_the_other_kind_settles_when_it_is_decla
         assert prefill.ask("declare_gone", endpoint) == [7]
         prefill.sleep(0.2)
         assert prefill.call(7, "is_drained")
+
+
+def test_sglangs_scheduler_finds_on_ours_what_it_reads_beyond_the_base_classes() -> None:
+    with deployment(Model(layers=(0,)), kinds=("behind", "behind")) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+
+        def read(name: str) -> Any:
+            return decode.call(1, "__getattribute__", name)
+
+        engines.start(Request(1, [1], [2]))
+        address = f"127.0.0.1:{decode.place.bootstrap_port}"
+        table = decode.ask("prefill_info_table")
+        assert list(table) == [address]
+        assert (table[address].tp_size, table[address].dp_size) == (1, 1)
+        assert not decode.ask("should_verify_kv_checksum", address)
+        for worker in (prefill, decode):
+            assert (worker.ask("attn_cp_rank"), worker.ask("attn_cp_size")) == (0, 1)
+        assert not read("abort_notified")
+        assert read("conclude_state") is None
+        assert len(read("bootstrap_infos")) == 1
+        decode.call(1, "ensure_abort_notified", True)
+        assert read("abort_notified")
+        assert read("conclude_state") == 0
+        assert prefill.until(1, ["Failed"], PROMPTLY) == "Failed"
+        assert until(lambda: bool(decode.ask("is_abort_release_safe", 1, 1)), PROMPTLY)
