@@ -90,8 +90,9 @@ class Engines:
         """The workers that may hold what this one reads.
 
         # Errors
-        `OSError` if the rendezvous cannot be reached.
+        `OSError` if the rendezvous cannot be reached, or its engine is not complete; `MessageError` for nonsense.
         """
+        self._renew(address)
         return [self._find(address, tp, pp) for tp, pp in self._partners(self.get(address))]
 
     def register(self, address: str, ranks: list[Rank]) -> None:
@@ -156,6 +157,16 @@ class Engines:
         place = self._place
         stages = range(info.pp_size) if place.pp_size == 1 else (place.pp_rank,)
         return [(tp, pp) for pp in reversed(stages) for tp in overlap(place.tp_rank, place.tp_size, info.tp_size)]
+
+    def _renew(self, address: str) -> None:
+        # Asked anew for each request: an engine that was started again may have another shape.
+        known, info = self.get(address), bootstrap.look_up(address)
+        if info is None:
+            raise ConnectionError(f"the prefill engine behind {address} is not complete, or not there")
+        if info != known:
+            self._lose(address, f"the prefill engine behind {address} was started again in another shape")
+            with self._lock:
+                self._engines[address] = info
 
     def _find(self, address: str, tp: int, pp: int) -> Rank:
         # Asked anew for each request: a prefill engine that was started again listens elsewhere.

@@ -156,3 +156,22 @@ def test_ranks_meet_whose_shares_do() -> None:
     assert [list(overlap(rank, 2, 4)) for rank in range(2)] == [[0, 1], [2, 3]]
     assert [list(overlap(rank, 2, 3)) for rank in range(2)] == [[0, 1], [1, 2]]
     assert [list(overlap(rank, 3, 2)) for rank in range(3)] == [[0], [0, 1], [1]]
+
+
+def test_an_engine_that_was_started_again_in_another_shape_is_asked_in_that_one() -> None:
+    info = dict(INFO)
+    with liar(info, RANK) as address:
+        decode = Remote("ours", Model(layers=(0,)), Settings("decode", int(address.rpartition(":")[2])), 2).ready()
+        try:
+            for room, tp_size in enumerate((1, 2, 1)):
+                info["attn_tp_size"] = tp_size
+                decode.receiver(room)
+                assert decode.poll(room) == "WaitingForInput"
+                asked = decode.call(room, "__getattribute__", "request").ranks
+                assert [rank.tp_rank for rank in asked] == list(range(tp_size))
+            info["attn_tp_size"] = 0
+            decode.receiver(3)
+            assert decode.poll(3) == "Failed"
+            assert "attn_tp_size: 0 is no number" in decode.why(3)
+        finally:
+            decode.stop()
