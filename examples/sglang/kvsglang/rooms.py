@@ -63,8 +63,8 @@ class Rooms(Generic[AnyRoomT]):
     """The requests of one manager.
 
     What takes a number takes the lock by itself, and with `of` does nothing if another request has the number by now.
-    What takes a room is for those who hold `lock`. `failed` is called
-    with each room that fails by its number, without the lock: here messages can be sent.
+    What takes a room is for those who hold `lock`. `failed` is called with each room that fails by its number, without
+    the lock: here messages can be sent.
     """
 
     def __init__(self, failed: Callable[[AnyRoomT], None]) -> None:

@@ -13,6 +13,7 @@ from harness.loader import MissingEngineError, folder
 from harness.midway import HALF, PAGES, PROMPTLY, SLOW, begin, cut, until
 from harness.midway import MODEL as HALFWAY
 from harness.model import Mamba, Model
+from harness.models import COMPRESSED, HYBRID, INDEXED, LAYERS, RINGS, UNEVEN_WINDOW, WINDOW
 from harness.settings import Settings
 from harness.worker import Chunk, Remote
 
@@ -27,12 +28,6 @@ KINDS = {
     "decode is SGLang's": ("behind", "sglang"),
 }
 
-LAYERS = tuple(range(15))
-HYBRID = Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6)))
-INDEXED = Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8)
-RINGS = replace(INDEXED, rings=(6, 8), layer_ids=False)
-UNEVEN_WINDOW = Model(layers=(0, 2, 4), window_layers=(1, 3, 5, 6), stages=(1, 2), layer_ids=False, told_layers=True)
-WINDOW = Model(layers=(0, 2), window_layers=(1, 3))
 DRAFT = Model(layers=tuple(range(3)), draft_layers=1, layer_ids=False)
 WITH_STAGES = Model(layers=LAYERS, stages=(7, 8), layer_ids=False)
 WITH_STAGES_AND_DRAFT = Model(layers=LAYERS, stages=(3, 4, 4, 4), draft_layers=1, layer_ids=False)
@@ -59,10 +54,7 @@ CASES: dict[str, tuple[Model, tuple[int, int]]] = {
     "mla of 7 + 8 layers": (Model(layers=LAYERS, stages=(7, 8), mla=True, layer_ids=False), (1, 1)),
     "mla, one rank to two by context": (Model(layers=(0, 1), mla=True, dcp=2), (1, 2)),
     "mla, two ranks to two by context": (Model(layers=(0, 1), mla=True, dcp=2), (2, 2)),
-    "compressed mla, 3 + 2 layers": (
-        Model(layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False),
-        (1, 1),
-    ),
+    "compressed mla, 3 + 2 layers": (COMPRESSED, (1, 1)),
 }
 
 

@@ -8,15 +8,10 @@ import pytest
 from harness.deployment import PREFILL_SALT, Request, deployment, scenario
 from harness.expect import Moved
 from harness.model import Mamba, Model
+from harness.models import COMPRESSED, HYBRID, INDEXED, LAYERS, RINGS, UNEVEN_WINDOW, WINDOW
 
 OURS = ("ours", "ours")
 
-LAYERS = tuple(range(15))
-HYBRID = Model(layers=(3, 7), mamba=Mamba(layers=(0, 1, 2, 4, 5, 6)))
-INDEXED = Model(layers=tuple(range(4)), mla=True, index_bytes=132 * 8)
-RINGS = replace(INDEXED, rings=(6, 8), layer_ids=False)
-UNEVEN_WINDOW = Model(layers=(0, 2, 4), window_layers=(1, 3, 5, 6), stages=(1, 2), layer_ids=False, told_layers=True)
-WINDOW = Model(layers=(0, 2), window_layers=(1, 3))
 ROWS = ("swa_ring", "request_row", "c128_state", "qsa_pending", "qsa_compressed", "minimax_index_k", "block_scale")
 
 CASES = {
@@ -40,10 +35,7 @@ CASES = {
     "mla, one rank to two by context": (Model(layers=(0, 1), mla=True, dcp=2), (1, 2)),
     "mla, two ranks to four by context": (Model(layers=(0, 1), mla=True, dcp=4), (2, 4)),
     "mla, four ranks to two by context": (Model(layers=(0,), mla=True, dcp=2), (4, 2)),
-    "compressed mla, 3 + 2 layers": (
-        Model(layers=tuple(range(5)), stages=(3, 2), mla=True, ratios=(4, 128, 4, 4, 128), layer_ids=False),
-        (1, 1),
-    ),
+    "compressed mla, 3 + 2 layers": (COMPRESSED, (1, 1)),
     "hybrid, one rank to two": (HYBRID, (1, 2)),
     "hybrid, two ranks to one": (HYBRID, (2, 1)),
     "hybrid with conv rows, 1 + 1 layers": (
