@@ -6,7 +6,6 @@ the others wait for it, and each is told once of everything that has happened si
 
 from __future__ import annotations
 
-import math
 import select
 import threading
 import time
@@ -36,32 +35,33 @@ class News:
 
     def wait(self, fd: int, clear: Callable[[], None], end: float) -> bool:
         """Waits until there is news for this thread: False at the time `end`."""
+        looked = False
         while True:
             with self._changed:
                 if self._told.__dict__.get("count", 0) != self._count:
                     self._told.count = self._count
                     return True
                 left = end - time.monotonic()
+                if looked and left <= 0:
+                    return False
                 if self._is_watched:
                     if left <= 0 or not self._changed.wait(None if left > _LONGEST else left):
                         return False
                     continue
                 self._is_watched = True
             try:
-                if _is_readable(fd, left):
+                if is_readable(fd, left):
                     clear()
             finally:
                 # Another one takes over, or sees the news.
                 with self._changed:
                     self._is_watched = False
                     self._changed.notify_all()
-            if left <= 0 or time.monotonic() >= end:
-                with self._changed:
-                    if self._told.__dict__.get("count", 0) == self._count:
-                        return False
+            looked = True
 
 
-def _is_readable(fd: int, left: float) -> bool:
+def is_readable(fd: int, left: float) -> bool:
+    """Waits until a descriptor is readable, for so many seconds at most: whether it is."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    return bool(poll.poll(None if left > _LONGEST or math.isinf(left) else max(left, 0) * 1000))
+    return bool(poll.poll(None if left > _LONGEST else max(left, 0) * 1000))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import select
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from ._handle import Handle, Owner, call, structs
 from ._inbox import Inbox
 from ._library import functions
 from ._names import LogLevel, number, word
+from ._news import is_readable
 from ._time import SLICE, end_of
 
 # As Python's logging has them; it has none for "trace".
@@ -98,12 +98,10 @@ class Logs(Handle):
             left = end - time.monotonic()
             # Nobody else frees the log, and its descriptor, while this one waits.
             logs = self._live()
-            poll = select.poll()
-            poll.register(self.fd(), select.POLLIN)
-            ready = poll.poll(min(max(left, 0), SLICE) * 1000)
+            ready = is_readable(self.fd(), min(left, SLICE))
             del logs
             if ready or left <= SLICE:
-                return bool(ready)
+                return ready
         return False
 
     def fd(self) -> int:
