@@ -3092,9 +3092,9 @@ kvffi_status kvffi_exchange_write(kvffi_exchange *exchange,
  *
  * answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
  *
- * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors as for
- * kvffi_exchange_write. Threads: one at a time on one
- * exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
+ * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors
+ * as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
+ * KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_exchange_write_answer(kvffi_exchange *exchange,
                                          const kvffi_push_id *push,

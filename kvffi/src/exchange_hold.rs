@@ -261,9 +261,9 @@ pub unsafe extern "C" fn kvffi_exchange_write(
 ///
 /// answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
 ///
-/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors as for
-/// kvffi_exchange_write. Threads: one at a time on one
-/// exchange and on one answer, a second call gets KVFFI_ERR_BUSY.
+/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors
+/// as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
+/// KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_write_answer(
     exchange: *mut kvffi_exchange,
