@@ -60,6 +60,8 @@ pub(crate) struct Row {
     pub(crate) start: u64,
     /// In order of offset.
     pub(crate) pages: Vec<Page>,
+    /// A page of an earlier row reaches into it: an address does not tell which of the two a byte belongs to.
+    pub(crate) is_entered: bool,
 }
 
 /// All rows of a spec, sorted by key and start.
@@ -91,12 +93,16 @@ impl Rows {
         pages.sort_by_key(|(key, page)| (*key, page.offset));
 
         let mut rows: Vec<Row> = Vec::new();
-        for (key, page) in pages {
-            match rows.last_mut() {
-                Some(row) if row.key == key && page.offset + page.len - row.start <= key.stride => {
-                    row.pages.push(page);
+        for of_key in pages.chunk_by(|(a, _), (b, _)| a == b) {
+            let first = rows.len();
+            let mut reach = 0;
+            for &(key, page) in of_key {
+                let end = page.offset + page.len;
+                match rows[first..].last_mut() {
+                    Some(row) if end - row.start <= key.stride => row.pages.push(page),
+                    _ => rows.push(Row { key, start: page.offset, pages: vec![page], is_entered: page.offset < reach }),
                 }
-                _ => rows.push(Row { key, start: page.offset, pages: vec![page] }),
+                reach = end.max(reach);
             }
         }
         Self(rows)

@@ -7,7 +7,7 @@ use kvspec::{PoolId, StorageIndex};
 
 use crate::copy::{Place, Placed};
 use crate::gap::FreeBytes;
-use crate::rows::{PartRef, RowKey, Rows};
+use crate::rows::{PartRef, Row, RowKey, Rows};
 
 /// One side's rows, as a lane sees them.
 #[derive(Clone, Debug)]
@@ -67,10 +67,15 @@ pub(crate) struct Gap {
 }
 
 impl SideRows {
+    /// The row, where all bytes at its addresses are its own: elsewhere nobody can say what a gap lies between.
+    pub(crate) fn whole(&self, row: u32) -> Option<&Row> {
+        self.rows.0.get(row as usize).filter(|row| !row.is_entered)
+    }
+
     /// Whether a gap lies within this row (or its tail and the next listed row's head) and, at the destination,
     /// belongs to nobody else.
     pub(crate) fn allows(&self, row: u32, gap: Gap) -> bool {
-        let Some(row_of) = self.rows.0.get(row as usize) else { return false };
+        let Some(row_of) = self.whole(row) else { return false };
         let stride = row_of.key.stride;
         let Some(from) = gap.blocks.0.checked_mul(stride).and_then(|base| gap.from.checked_sub(base + row_of.start))
         else {

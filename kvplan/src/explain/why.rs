@@ -111,8 +111,11 @@ impl PairPlan {
             let gap = u64::try_from(local).unwrap_or(u64::MAX);
             let here = (&lane.local, &self.local, band.row, lane.key.local_group, last.local);
             let there = (&lane.remote, &self.remote, last.remote_row, lane.key.remote_group, last.remote);
-            let ((side, spec, row, group, start), _) = self.options.op.destination_first(here, there);
-            lookup.gap_reason(side, spec, row, group, start + last.len, gap)
+            let ((side, spec, row, group, start), source) = self.options.op.destination_first(here, there);
+            match source.0.whole(source.2) {
+                Some(_) => lookup.gap_reason(side, spec, row, group, start + last.len, gap),
+                None => Why::Live { gap, layer: None },
+            }
         } else if last.by_token && run.by_token && last.origin == run.origin {
             Why::TokenSlices { run: run.len }
         } else if cut.cut.tokens < local_tokens || cut.cut.tokens < remote_tokens {
@@ -154,7 +157,7 @@ pub(super) struct Lookup {
 impl Lookup {
     /// Whether a gap is padding, or whose bytes lie in it.
     fn gap_reason(&mut self, side: &SideRows, spec: &ValidSpec, row: u32, group: GroupId, from: u64, gap: u64) -> Why {
-        let Some(row_of) = side.rows.0.get(row as usize) else { return Why::Live { gap, layer: None } };
+        let Some(row_of) = side.whole(row) else { return Why::Live { gap, layer: None } };
         let owners = self.owners.get_or_insert_with(|| Owners::new(spec, &side.rows));
         let work_out = || (owners.free_bytes(spec, row_of, group), Reach::new(row_of));
         let (free, reach) = self.of_row.entry((group, row)).or_insert_with(work_out);
