@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Worker, descriptor};
+use common::{PATIENCE, SOON, Worker, descriptor};
 use kvnixl::lease::{EndReason, RequestId};
 use kvnixl::{Error, Event, Exchange, ExchangeOptions, LoopbackNetwork, TransferOptions};
 use kvplan::Op;
@@ -51,7 +51,7 @@ fn a_transfer_that_ends_and_one_that_settles_are_told() {
 
     ours.agent.clear_events();
     network.stall(true);
-    let transfer = start(TransferOptions::default().deadline(Duration::from_secs(1)));
+    let transfer = start(TransferOptions::default().deadline(SOON));
     assert!(readable(fd, PATIENCE), "it has failed");
     assert!(transfer.state().is_finished() && !transfer.state().is_settled());
     ours.agent.clear_events();
@@ -113,7 +113,7 @@ fn a_deadline_is_told_in_time_however_seldom_notifications_are_asked_for() {
     let Worker { agent, memory } = Worker::loopback("prefill", &network, LEN, 1);
     let agent = Arc::new(agent);
     let mut options = ExchangeOptions::default();
-    options.lease.ttl = MILLISECOND * 100;
+    options.lease.ttl = SOON;
     let mut exchange = Exchange::new(agent.clone(), options).unwrap();
     let fd = agent.event_fd(PATIENCE * 10).unwrap();
     exchange.poll(Instant::now()).unwrap();
@@ -122,7 +122,7 @@ fn a_deadline_is_told_in_time_however_seldom_notifications_are_asked_for() {
     exchange.hold(RequestId::new("r").unwrap(), 7, Some(1), 0, Instant::now()).unwrap();
     exchange.poll(Instant::now()).unwrap();
     let due = exchange.next_deadline().unwrap();
-    let late = Duration::from_secs(2);
+    let late = SOON * 3;
     assert!(readable(fd, late), "asleep past the deadline");
     assert!(Instant::now() >= due && due.elapsed() < late);
     drop((exchange, agent, memory));

@@ -43,6 +43,11 @@ impl Side {
         assert_eq!(self.exchange.connect(&other.agent().export().unwrap(), now).unwrap(), other.id);
     }
 
+    /// Waits for its first request to the transport.
+    fn has_posted(&self) {
+        common::eventually("a post", || self.agent().stats().requests > 0);
+    }
+
     fn poll(&mut self, now: Instant) {
         let events = self.exchange.poll(now).unwrap();
         self.told.extend(events);
@@ -268,7 +273,7 @@ fn a_lease_that_several_parts_of_a_pull_read_is_completed_when_the_last_has_been
     // The first is done at once, the second not before the network goes on.
     let parts = vec![pair.part(lease, &[]), pair.part(lease, &whole())];
     pair.decode.exchange.pull("destination", parts, now + TTL, now).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    pair.decode.has_posted();
     pair.poll();
     assert!(pair.prefill.take(freed).is_none(), "given back while it is being read");
     let next = pair.decode.exchange.next_deadline();
@@ -307,8 +312,8 @@ fn blocks_of_a_pull_that_does_not_settle_stay_in_quarantine() {
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
     pair.network.stall(true);
     pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], pair.now + TTL, pair.now).unwrap();
-    // Time for the post: what is not posted is settled at once.
-    std::thread::sleep(Duration::from_millis(50));
+    // What is not posted is settled at once.
+    pair.decode.has_posted();
     pair.now += TTL;
     pair.poll();
     let why = pair.decode.take(pull_failed);
@@ -421,7 +426,7 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
     pair.prefill.exchange.ready(lease, 0, now);
     pair.network.stall(true);
     pair.prefill.exchange.write(&id, 0, &[descriptor(0, 2048, 1024)], 0, now).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    pair.prefill.has_posted();
     pair.prefill.exchange.ready(lease, 1, now);
     pair.prefill.exchange.abort(lease, now);
     let error = pair.prefill.exchange.write(&id, 1, &[descriptor(1024, 3072, 1024)], 0, now).unwrap_err();
@@ -492,7 +497,7 @@ fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
     pair.network.stall(true);
     pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], now + TTL, now).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    pair.decode.has_posted();
     pair.prefill.exchange.withdraw(now);
     pair.poll();
     assert_eq!(pair.prefill.exchange.withdrawal_waits_for(), [pair.decode.id.clone()]);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::exchanging::{self, MIB, Side, arrived, count, hold, pull_failed, pulled, request, returned};
 use common::process::{PeerProcess, bytes, hex};
-use common::{PATIENCE, Via, descriptor};
+use common::{PATIENCE, SOON, Via, descriptor};
 use kvnixl::lease::{ArrivalFailed, EndReason, LeaseId, PeerId, PeerState, PushId, Wanted};
 use kvnixl::{Error, Event, PullFailed, PullPart};
 use kvplan::Descriptor;
@@ -146,7 +146,7 @@ fn a_writer_killed_after_its_write_has_delivered_it() {
     hold(&mut prefill, "r", 1, 0);
     // Its word is on its way when it dies.
     common::eventually("its write", || count(&mut prefill, "all_read") == 1);
-    std::thread::sleep(Duration::from_millis(50));
+    std::thread::sleep(SOON / 2);
     prefill.kill();
     decode.expect("the arrival", arrived);
     assert!(decode.memory.read(3 * 1024, 1024) == common::pattern(1, 1024, 1024));
@@ -202,7 +202,7 @@ fn a_writer_stopped_past_the_deadline_keeps_reserved_blocks_until_it_goes_on() {
         let peer = decode.connect(&mut prefill);
         warm(&mut decode, &peer, &mut prefill);
         hold(&mut prefill, "r", 1, 2);
-        decode.reserve(&peer, "r", Duration::from_millis(300));
+        decode.reserve(&peer, "r", SOON);
         common::eventually("the registration", || count(&mut prefill, "push") == 1);
         prefill.stop();
         assert_eq!(decode.expect("the failure", arrival_failed), ArrivalFailed::Deadline);

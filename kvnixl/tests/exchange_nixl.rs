@@ -5,11 +5,9 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::exchanging::{self, MIB, Side, arrived, count, hold, pull_failed, pulled, returned};
 use common::process::PeerProcess;
-use common::{PATIENCE, Via};
+use common::{PATIENCE, SOON, Via};
 use kvnixl::lease::{ArrivalFailed, LeaseId};
 use kvnixl::{Event, PullFailed, Verdict};
 
@@ -41,8 +39,9 @@ fn a_pull_is_done_when_the_producer_has_confirmed_and_repeated_completions_free_
             decode.exchange.agent().notify(&to, &message).unwrap();
         }
         common::eventually("the messages", || count(&mut prefill, "malformed") == 1);
-        let counts = ["all_read", "duplicate", "unknown"].map(|what| count(&mut prefill, what));
-        assert_eq!(counts, [1, 2, 1], "{via:?}");
+        let [all_read, duplicate, unknown] = ["all_read", "duplicate", "unknown"].map(|what| count(&mut prefill, what));
+        // The pull repeats its own, too, if the confirmation is slow.
+        assert!((all_read, unknown) == (1, 1) && duplicate >= 2, "{via:?}: {all_read} {duplicate} {unknown}");
         decode.pull(&peer, "other", other, MIB, PATIENCE);
         decode.expect("the other pull", pulled);
     }
@@ -130,7 +129,7 @@ fn blocks_of_a_pull_from_a_stopped_producer_come_back_when_it_goes_on() {
     decode.expect("the first pull", pulled);
     let lease = hold(&mut prefill, "r", 1, 0);
     prefill.stop();
-    decode.pull(&peer, "r", lease, MIB, Duration::from_millis(300));
+    decode.pull(&peer, "r", lease, MIB, SOON);
     let why = decode.expect("the deadline", pull_failed);
     assert!(matches!(why, PullFailed::Deadline { .. } | PullFailed::Transfer { .. }), "{why}");
     assert_eq!(decode.exchange.stats().pulls.quarantined, 1);

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PATIENCE, Worker, descriptor, eventually, plan, plan_of_model};
+use common::{PATIENCE, SOON, Worker, descriptor, eventually, plan, plan_of_model};
 use kvnixl::{Agent, Error, Limits, LoopbackNetwork, MAX_NOTIFICATION_BYTES, TransferOptions, TransferState};
 use kvplan::{AnswerError, BlockList, Descriptors, LocalPlan, Op, PairOptions, PairPlan, Request, Side};
 use kvspec::{BlockId, GroupId, MemKind, StorageIndex};
@@ -138,7 +138,7 @@ fn a_transfer_past_its_deadline_has_failed_and_settles_later() {
     let (network, prefill, decode) = pair();
     let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
     network.stall(true);
-    let options = TransferOptions::default().deadline(Duration::from_millis(20));
+    let options = TransferOptions::default().deadline(SOON);
     let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 100)], options).unwrap();
     let error = transfer.wait(PATIENCE).unwrap_err();
     assert!(

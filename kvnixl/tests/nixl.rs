@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::process::{self, PeerProcess};
-use common::{PATIENCE, Via, Worker, descriptor, eventually};
+use common::{PATIENCE, SOON, Via, Worker, descriptor, eventually};
 use kvnixl::{Error, TransferOptions, TransferState};
 use kvplan::{Descriptor, Op};
 
@@ -103,11 +103,11 @@ fn a_stopped_peer_fails_the_transfer_at_the_deadline_and_it_settles_when_the_pee
     warm.wait(PATIENCE).unwrap();
 
     remote.stop();
-    let options = TransferOptions::default().deadline(Duration::from_millis(300));
+    let options = TransferOptions::default().deadline(SOON);
     let start = Instant::now();
     let transfer = local.agent.start(&peer, Op::Read, &[descriptor(0, 0, 4 * MIB as u64)], options).unwrap();
     let error = transfer.wait(PATIENCE).unwrap_err();
-    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert!(start.elapsed() >= SOON);
     assert!(
         matches!(&error, Error::TransferFailed { settled: false, source, .. }
         if matches!(**source, Error::Deadline { .. })),

@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::process::{self, PeerProcess};
-use common::{PATIENCE, Via, Worker, descriptor, eventually};
+use common::{PATIENCE, SOON, Via, Worker, descriptor, eventually};
 use kvnixl::{Agent, Barrier, Error, Locality, Peer, Transfer, TransferOptions, TransferState};
 use kvplan::{Descriptor, Op};
 
@@ -96,7 +96,7 @@ fn a_peer_that_is_stopped_and_then_killed_settles_what_was_quarantined() {
     let (mut remote, local, peer) = pair(Via::Tcp, 32 * MIB);
     warm(&local.agent, &peer);
     remote.stop();
-    let options = TransferOptions::default().deadline(Duration::from_millis(100)).request("req-7");
+    let options = TransferOptions::default().deadline(SOON).request("req-7");
     let transfer = local.agent.start(&peer, Op::Read, &whole(32 * MIB), options).unwrap();
     let error = transfer.wait(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::TransferFailed { settled: false, .. }), "{error}");

@@ -84,6 +84,7 @@ static void what_may_still_land_is_listed(kvffi::Loopback &network, const Worker
         CHECK(!transfer.poll() && !transfer.wait(1));
     }
     transfer.cancel();
+    CHECK(thrown_by([&] { transfer.wait(60000); }) == KVFFI_ERR_TRANSFER_UNSETTLED);
     CHECK(thrown_by([&] { transfer.wait_settled(20); }) == KVFFI_ERR_TRANSFER_UNSETTLED);
     CHECK(transfer.stats().cause == KVFFI_ERR_CANCELLED);
     kvffi::Quarantine quarantine = decode.agent.quarantine();

@@ -15,6 +15,9 @@ use kvspec::{CacheSpec, StorageIndex};
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A deadline that passes, though not before what it is for has begun: also on a busy machine.
+pub const SOON: Duration = Duration::from_secs(1);
+
 /// Host memory that transfers may write behind the compiler's back.
 #[derive(Debug)]
 pub struct Memory {
