@@ -1,5 +1,6 @@
 //! A spec that has been checked whole: the proof as a type.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -51,16 +52,19 @@ impl ValidSpec {
             return true;
         }
         let alike = |(a, b): (&Storage, &Storage)| (a.len, a.mem, a.shared) == (b.len, b.mem, b.shared);
-        let layers: HashMap<&str, &Layer> = self.layers.iter().map(|layer| (layer.name.as_str(), layer)).collect();
-        let is_here = |layer: &Layer| {
-            let here = layers.get(layer.name.as_str());
+        // Made only where the order differs: a table costs more than all the rest.
+        let by_name: LazyCell<HashMap<_, _>, _> =
+            LazyCell::new(|| self.layers.iter().map(|layer| (layer.name.as_str(), layer)).collect());
+        let is_here = |(index, layer): (usize, &Layer)| {
+            let same_place = self.layers.get(index).filter(|here| here.name == layer.name);
+            let here = same_place.or_else(|| by_name.get(layer.name.as_str()).copied());
             here.is_some_and(|here| here.parts == layer.parts && self.group_of(here) == planned.group_of(layer))
         };
         self.fingerprint == planned.fingerprint
             && self.topology == planned.topology
             && self.storages.len() == planned.storages.len()
             && self.storages.iter().zip(&planned.storages).all(alike)
-            && planned.layers.iter().all(is_here)
+            && planned.layers.iter().enumerate().all(is_here)
     }
 
     /// The layer's group.
