@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -92,18 +93,34 @@ class DecodeManager:
             room = self.rooms.get(number)
             return room is None or not room.writers
 
-    def release_lost(self, address: str) -> list[int]:
-        """Gives up the hold on pages of a prefill engine whose processes have provably ended; its rooms.
-
-        A connection that broke is no proof: what was posted may still land. Of workers of ours on the same host the end
-        is seen without this.
-        """
+    def writers(self) -> dict[int, list[str]]:
+        """Where the prefill workers listen that may still write into held pages: ``host:port``, by room."""
         with self.rooms.lock:
-            rooms = [room for room in self.rooms.all() if room.address == address and room.state is Poll.FAILED]
-            for room in rooms:
-                room.writers.clear()
-                self.rooms.forget(room)
-            return [room.number for room in rooms]
+            return {
+                room.number: [f"{rank.host}:{rank.port}" for rank in room.asked_writers().values()]
+                for room in self.rooms.all()
+                if room.state is Poll.FAILED and room.writers
+            }
+
+    def declare_gone(self, endpoint: str) -> list[int]:
+        """Gives up the hold on what a prefill worker wrote whose process has provably ended; the rooms it wrote into.
+
+        `endpoint` is where that process listened, ``host:port``, as `writers` has it. A connection that broke is no
+        proof: what was posted may still land. Nor is that the engine was started again: its rendezvous has the old
+        address, and who listens there now is another process. Its requests that are under way fail. Of workers of ours
+        on the same host the end is seen without this.
+        """
+        self._engines.declare_gone(endpoint)
+        freed = []
+        with self.rooms.lock:
+            for room in self.rooms.all():
+                gone = {n for n, rank in room.asked_writers().items() if f"{rank.host}:{rank.port}" == endpoint}
+                # What was not ended by now was asked of another process, which has come to the same place since.
+                if gone and room.state is Poll.FAILED:
+                    room.writers -= gone
+                    freed.append(room.number)
+                    self.rooms.forget(room)
+        return freed
 
     def close(self) -> None:
         """Ends every request. The caller keeps the memory until `held` is empty."""
@@ -196,7 +213,7 @@ class DecodeManager:
         )
 
     def _announce(self, room: DecodeRoom, info: PrefillInfo, wanted: Room) -> None:
-        messages, watched, asked = [], {}, {}
+        messages, asked = [], {}
         real: set[int] = set()
         for rank in room.ranks:
             # Of an MLA model every rank has everything: SGLang's prefill must be told which one is to write, and ours
@@ -208,8 +225,6 @@ class DecodeManager:
             is_dummy = is_alike and not (rank.is_ours and self.place.dcp_size == 1) and rank.tp_rank != first
             if not is_dummy:
                 real.add(number)
-                if (peer := self._engines.watched(rank)) is not None:
-                    watched[number] = peer
             readers = len(overlap(rank.tp_rank, info.tp_size, self.place.tp_size))
             theirs = replace(wanted, agent=self._engines.name(rank), num_readers=readers, is_dummy=is_dummy)
             messages.append((rank.endpoint, theirs.frames()))
@@ -217,12 +232,19 @@ class DecodeManager:
             if room.state.is_final:
                 return
             self._refuse_what_is_in_use(wanted)
+            # With the lock held: who is lost later finds this request and fails it, with its writers watched.
+            watched = {number: self._engines.watched(room.address, rank) for number, rank in asked.items()}
             # Before anything is sent: from here on somebody may write.
             room.pages, room.awaited, room.writers = wanted.pages.astype("uint32"), set(real), set(real)
             room.aux = wanted.aux
-            room.asked, room.watched, room.state = asked, watched, Poll.TRANSFERRING
+            room.asked, room.state = asked, Poll.TRANSFERRING
+            room.watched = {n: peer for n, peer in watched.items() if peer is not None and n in real}
             room.wait("nothing came", self.options.waiting_timeout)
         for endpoint, frames in messages:
+            with self.rooms.lock:
+                if room.state is Poll.FAILED:
+                    # Whoever ended it has told them all.
+                    return
             self._socket.send(endpoint, frames)
 
     def _refuse_what_is_in_use(self, wanted: Room) -> None:
@@ -316,15 +338,20 @@ class DecodeManager:
                 if room.state is Poll.FAILED and room.writers:
                     room.bury()
                     self.rooms.forget(room)
-            in_use = [peer for room in self.rooms.all() for peer in room.watched.values()]
+            # With the lock held: whoever is asked meanwhile is not let go.
+            self._engines.let_go([peer for room in self.rooms.all() for peer in room.watched.values()])
         for room in widowed:
             self._failed(room)
-        self._engines.let_go(in_use)
         self._engines.look(self._closed.is_set)
 
-    def _engine_lost(self, address: str, reason: str) -> None:
-        """Fails the rooms of an engine. Their pages stay held: a process that does not answer may still write."""
+    def _engine_lost(self, gone: Set[Rank], reason: str) -> None:
+        """Fails the requests of workers. Their pages stay held: a process that does not answer may still write.
+
+        Also those that have asked for nothing yet: what they asked now nobody would look after.
+        """
         with self.rooms.lock:
-            for room in self.rooms.all():
-                if room.address == address and room.pages is not None:
-                    self.rooms.fail(room, reason)
+            rooms = [room for room in self.rooms.all() if not gone.isdisjoint(room.ranks)]
+            failed = [room for room in rooms if self.rooms.fail(room, reason)]
+        for room in failed:
+            # Who lives writes what nobody wants, until he hears of it.
+            self._failed(room)

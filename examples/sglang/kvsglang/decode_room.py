@@ -45,6 +45,10 @@ class DecodeRoom(AnyRoom):
         """Whether it is cleared, and nobody writes into its pages any more."""
         return self.cleared and not self.writers
 
+    def asked_writers(self) -> dict[int, Rank]:
+        """Prefill workers that may write into the pages, by their number."""
+        return {number: self.asked[number] for number in self.writers}
+
     def is_from_writer(self, status: Status) -> bool:
         """Whether a message tells how this request ended at a prefill worker that was told of it.
 

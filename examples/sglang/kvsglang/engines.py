@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 
 import kvffi
 
@@ -24,7 +24,7 @@ Key = tuple[str, int, int]
 
 
 class Engines:
-    """Those of one decode worker. `lost` is called with an address and the reason, and no lock is held then."""
+    """Those of one decode worker. `lost` is called with workers and the reason, and this class's lock is free then."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Engines:
         options: Options,
         transport: Transport,
         socket: ControlSocket,
-        lost: Callable[[str, str], None],
+        lost: Callable[[Set[Rank], str], None],
     ) -> None:
         self._lists, self._mapped, self._place, self._options = lists, mapped, place, options
         self._transport, self._socket, self._on_loss = transport, socket, lost
@@ -106,10 +106,22 @@ class Engines:
         for rank in ranks:
             self._register(address, rank, info)
 
-    def watched(self, rank: Rank) -> kvffi.Peer | None:
-        """A worker of ours, of which can be asked whether its process is gone."""
+    def watched(self, address: str, rank: Rank) -> kvffi.Peer | None:
+        """A worker of ours, of which can be asked whether its process is gone.
+
+        # Errors
+        `ConnectionError` if it was lost since it was found: nothing must be asked of it any more.
+        """
         with self._lock:
+            if self._registered.get((address, rank.tp_rank, rank.pp_rank)) != rank:
+                raise ConnectionError(f"the prefill worker at {rank.host}:{rank.port} was lost before it was asked")
             return self._watched.get(rank)
+
+    def declare_gone(self, endpoint: str) -> None:
+        """Takes the caller's word that the process has ended that listened at ``host:port``."""
+        with self._lock:
+            gone = {rank for rank in self._registered.values() if f"{rank.host}:{rank.port}" == endpoint}
+        self._drop(gone, f"the prefill worker at {endpoint} has ended")
 
     def name(self, rank: Rank) -> str:
         """This worker's name, as that one knows it."""
@@ -201,15 +213,19 @@ class Engines:
             self._doubtful.discard(key)
 
     def _lose(self, address: str, reason: str) -> None:
-        """Forgets the workers of an engine. A process that does not answer may still write, so they stay watched."""
         with self._lock:
-            gone = [rank for key, rank in self._registered.items() if key[0] == address]
-            self._registered = {key: rank for key, rank in self._registered.items() if key[0] != address}
-            self._doubtful = {key for key in self._doubtful if key[0] != address}
+            gone = {rank for key, rank in self._registered.items() if key[0] == address}
+            self._failures.pop(address, None)
+        self._drop(gone, reason)
+
+    def _drop(self, gone: Set[Rank], reason: str) -> None:
+        """Forgets workers. A process that does not answer may still write, so they stay watched."""
+        with self._lock:
+            self._doubtful = {key for key in self._doubtful if self._registered.get(key) not in gone}
+            self._registered = {key: rank for key, rank in self._registered.items() if rank not in gone}
             self._retired |= {rank: peer for rank, peer in self._watched.items() if rank in gone}
             self._watched = {rank: peer for rank, peer in self._watched.items() if rank not in gone}
-            self._failures.pop(address, None)
-        self._on_loss(address, reason)
+        self._on_loss(gone, reason)
         for rank in gone:
             self._socket.forget(rank.endpoint)
 

@@ -94,6 +94,7 @@ def test_pages_of_a_prefill_worker_that_does_not_answer_are_held() -> None:
 def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(told: bool) -> None:
     with deployment(MODEL, kinds=OURS, prefill_options=SLOW, decode_options={"heartbeat": 0.2}) as engines:
         request = begin(engines, 1)
+        endpoint = engines.prefill[0].ask("endpoint")
         engines.prefill[0].kill()
         decode = engines.decode[0]
         assert decode.until(1, ["Failed"], 5) == "Failed"
@@ -101,8 +102,9 @@ def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(
         # A connection that broke is no proof that nothing lands; that the process has ended is, some time later.
         assert decode.ask("held") == {1: PAGES[::-1]}
         port = decode.place.bootstrap_port
+        assert decode.ask("writers") == {1: [endpoint]}
         if told:
-            assert decode.ask("release_lost", f"127.0.0.1:{port}") == [1]
+            assert decode.ask("declare_gone", endpoint) == [1]
             assert not decode.ask("held")
         assert until(lambda: not decode.ask("held"), 5)
         decode.call(1, "clear")
@@ -114,6 +116,57 @@ def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(
             engines.check()
         finally:
             engines.prefill[0].stop()
+
+
+def test_that_an_engine_has_ended_frees_nothing_that_its_successor_writes() -> None:
+    """The successor has the rendezvous of the one that died, so what has ended is named by where it listened."""
+    with deployment(MODEL, kinds=OURS, decode_options={"heartbeat": 60.0}) as engines:
+        decode, place = engines.decode[0], engines.prefill[0].place
+        decode.receiver(1)
+        decode.receive(1, PAGES[:8], None, None, 0)
+        dead = engines.prefill[0].ask("endpoint")
+        engines.prefill[0].kill()
+        prefill = engines.prefill[0] = Remote("ours", MODEL, place, 1, SLOW).ready()
+        request = Request(2, PAGES[8:], PAGES[8:][::-1], chunks=(HALF, HALF - 8), aux=None)
+        engines.start(request)
+        prefill.send(2, Chunk(request.pieces()[0]))
+        assert until(lambda: decode.changed() > 0, PROMPTLY)
+        prefill.signal(signal.SIGSTOP)
+        try:
+            decode.call(2, "abort")
+            living = next(name for room, names in decode.ask("writers").items() if room == 2 for name in names)
+            assert decode.ask("writers") == {1: [dead], 2: [living]}
+            assert decode.ask("declare_gone", dead) == [1]
+            assert decode.ask("held") == {2: request.destination}
+            assert not decode.call(2, "is_abort_release_safe")
+            assert decode.ask("declare_gone", dead) == []
+        finally:
+            prefill.signal(signal.SIGCONT)
+        assert decode.until_released(2, PROMPTLY)
+        then = decode.digests()
+        decode.sleep(0.3)
+        assert decode.digests() == then, "bytes landed after the release"
+
+
+def test_what_was_found_and_is_lost_is_asked_for_nothing() -> None:
+    """A request that has found its prefill worker and not yet said where to write, when that one is started again."""
+    with deployment(MODEL, kinds=OURS, decode_options={"heartbeat": 60.0}) as engines:
+        decode, place = engines.decode[0], engines.prefill[0].place
+        decode.receiver(1)
+        assert decode.poll(1) == "WaitingForInput"
+        engines.prefill[0].kill()
+        engines.prefill[0] = Remote("ours", MODEL, place, 1).ready()
+        decode.receiver(2)
+        assert decode.poll(2) == "WaitingForInput"
+        assert decode.poll(1) == "Failed"
+        assert "was started again" in decode.why(1)
+        decode.receive(1, PAGES[:8], None, None, 0)
+        assert decode.ask("held") == {}
+        assert decode.call(1, "is_abort_release_safe")
+        decode.call(1, "clear")
+        decode.call(2, "abort")
+        engines.run(Request(3, PAGES[:8], PAGES[8:16]))
+        engines.check()
 
 
 def test_a_prefill_worker_that_dies_and_has_no_rendezvous_is_missed_by_its_requests() -> None:

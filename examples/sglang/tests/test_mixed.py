@@ -148,12 +148,14 @@ def test_a_prefill_worker_of_the_other_kind_that_dies_leaves_its_pages_held_and_
     with deployment(HALFWAY, kinds=("sglang", "ours"), decode_options={"heartbeat": 0.2}) as engines:
         request = begin(engines, 7)
         decode = engines.decode[0]
+        endpoint = f"127.0.0.1:{engines.prefill[0].ask('rank_port')}"
         engines.prefill[0].kill()
         assert decode.until(7, ["Failed"], 5) == "Failed"
         assert "lost the prefill engine" in decode.why(7)
         assert decode.ask("held") == {7: request.destination}
         # Nobody sees its process end: somebody has to say so.
-        assert decode.ask("release_lost", f"127.0.0.1:{decode.place.bootstrap_port}") == [7]
+        assert decode.ask("writers") == {7: [endpoint]}
+        assert decode.ask("declare_gone", endpoint) == [7]
         assert decode.ask("held") == {}
         decode.call(7, "clear")
         cut(engines, request)
