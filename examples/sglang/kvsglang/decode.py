@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Set
+import time
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,9 @@ from .rooms import Rooms
 from .sockets import ControlSocket
 from .states import Poll
 from .transport import Transport
+
+CLOSING = 0.02
+"""Seconds between two looks at whether a worker that closes is done."""
 
 log = logging.getLogger(__name__)
 
@@ -122,15 +126,31 @@ class DecodeManager:
                     self.rooms.forget(room)
         return freed
 
-    def close(self) -> None:
-        """Ends every request. The caller keeps the memory until `held` is empty."""
-        for number in self.rooms.numbers():
-            self.rooms.abort(number, "the decode worker closes")
+    def close(self, patience: float | None = None) -> dict[int, list[int]]:
+        """Ends every request, listens until nobody writes into their pages, and stops; what is held still, as `held`.
+
+        It listens for `patience` seconds at most, `close_timeout` of the options if there are none. Who may write then
+        may do so for ever, and nobody hears when he has stopped: the memory has to stay mapped.
+        """
+        if self._closed.is_set():
+            return self.held()
+        end = time.monotonic() + (self.options.close_timeout if patience is None else patience)
+        while True:
+            for number in self.rooms.numbers():
+                self.rooms.abort(number, "the decode worker closes")
+            self._look_after_rooms()
+            if not self.held() or time.monotonic() >= end:
+                break
+            time.sleep(CLOSING)
         self._closed.set()
         self._thread.join()
         self._socket.close()
         with suppress(kvffi.LeftUnsettled):
             self._transport.close()
+        held = self.held()
+        for number, writers in self.writers().items():
+            log.warning("room %d: %d pages are held: %s may write", number, len(held.get(number, ())), writers)
+        return held
 
     # What receivers ask for.
 
@@ -312,8 +332,11 @@ class DecodeManager:
 
     def _failed(self, room: DecodeRoom) -> None:
         """Tells the prefill workers of a request that it is not wanted any more."""
+        self._tell(room, room.ranks)
+
+    def _tell(self, room: DecodeRoom, ranks: Iterable[Rank]) -> None:
         message = Abort(room.number, self.options.host, self._socket.port, room.generation, room.reason)
-        for rank in room.ranks:
+        for rank in ranks:
             try:
                 self._socket.send(rank.endpoint, message.frames())
             except ConnectionError as error:
@@ -329,7 +352,14 @@ class DecodeManager:
                 log.exception("prefill engines could not be looked after")
 
     def _look_once(self) -> None:
-        widowed = []
+        self._look_after_rooms()
+        with self.rooms.lock:
+            # With the lock held: whoever is asked meanwhile is not let go.
+            self._engines.let_go([peer for room in self.rooms.all() for peer in room.watched.values()])
+        self._engines.look(self._closed.is_set)
+
+    def _look_after_rooms(self) -> None:
+        widowed, unanswered = [], []
         with self.rooms.lock:
             for room in self.rooms.all():
                 if room.state is Poll.TRANSFERRING and (lost := room.lost()) is not None:
@@ -337,12 +367,12 @@ class DecodeManager:
                     widowed.append(room)
                 if room.state is Poll.FAILED and room.writers:
                     room.bury()
+                    unanswered.append((room, room.unanswered()))
                     self.rooms.forget(room)
-            # With the lock held: whoever is asked meanwhile is not let go.
-            self._engines.let_go([peer for room in self.rooms.all() for peer in room.watched.values()])
         for room in widowed:
             self._failed(room)
-        self._engines.look(self._closed.is_set)
+        for room, ranks in unanswered:
+            self._tell(room, ranks)
 
     def _engine_lost(self, gone: Set[Rank], reason: str) -> None:
         """Fails the requests of workers. Their pages stay held: a process that does not answer may still write.

@@ -15,6 +15,8 @@ from .states import Poll
 
 SETTLED = 2.0
 """Seconds after the end of a writer's process for which what it had sent may still arrive."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds until the writers of a request that failed are told again if they did not answer; each time twice as long."""
 
 
 @dataclass
@@ -39,6 +41,9 @@ class DecodeRoom(AnyRoom):
     aux: int | None = None
     generation: int = 0
     """Tells it from an earlier one under its number."""
+    pause: float = FIRST_PAUSE
+    told_again: float | None = None
+    """When its writers were last told that it failed; None before it was seen that they had to be."""
 
     @property
     def is_over(self) -> bool:
@@ -73,6 +78,17 @@ class DecodeRoom(AnyRoom):
         self._see()
         now = time.monotonic()
         self.writers -= {number for number, then in self.gone.items() if now - then > SETTLED}
+
+    def unanswered(self) -> list[Rank]:
+        """Writers that are to be told now: a word that was lost with a connection would leave the pages held."""
+        now = time.monotonic()
+        if self.told_again is None:
+            # They have just been told.
+            self.told_again = now
+        if now - self.told_again < self.pause:
+            return []
+        self.told_again, self.pause = now, min(2 * self.pause, LONGEST_PAUSE)
+        return [rank for number, rank in self.asked_writers().items() if number not in self.gone]
 
     def _see(self) -> None:
         for number in self.writers:

@@ -66,7 +66,7 @@ class Mover:
             with self._rooms.lock:
                 rooms = self._tidied()
                 if self._closed and not any(room.moving and not room.is_stuck for room in rooms):
-                    return
+                    break
                 ours = self._partners.ours()
                 if not any(self._has_work(room, ours) for room in rooms):
                     # What failed and has not settled is looked at now and then.
@@ -81,6 +81,9 @@ class Mover:
                         self._rooms.fail(room, f"{type(error).__name__}: {error}")
             if any(room.moving for room in rooms):
                 self._transport.wait(NAP)
+        for room in rooms:
+            # Nobody is left to say it later.
+            self._conclude(room)
 
     def _tidied(self) -> list[PrefillRoom]:
         for room in self._rooms.all():

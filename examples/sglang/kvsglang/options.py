@@ -38,6 +38,8 @@ class Options:
     """Between two looks at a prefill engine's rendezvous."""
     heartbeat_failures: int = 2
     """Looks that must fail before the engine is taken for lost."""
+    close_timeout: float = 5.0
+    """How long a decode worker that closes waits until nobody writes into its pages any more."""
     most_peers: int = 4096
     """Decode workers that a prefill worker knows at once; beside so many that may still ask, a new one is refused."""
     backend: str = "UCX"

@@ -15,6 +15,7 @@ import kvffi
 
 from . import bootstrap
 from .errors import IntegrationError, MessageError, ReadersError, RoomTakenError, TooManyPagesError, why
+from .heard import Heard
 from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT, GUARD, REGISTRATION, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
@@ -45,6 +46,7 @@ class PrefillManager:
         self.lists: Lists = read(args, options, is_mla=is_mla)
         self.mapped = map_lists(self.lists, place, model=options.model)
         self.rooms: Rooms[PrefillRoom] = Rooms(self._failed)
+        self._heard = Heard()
         self._keys = component_keys(self.lists.components)
         self._transport = Transport(kvffi.Spec.from_dict(self.mapped.spec), options)
         self._partners = Partners(self.lists, self.mapped, place, options, self._transport, self.rooms.lock)
@@ -243,15 +245,18 @@ class PrefillManager:
         with self.rooms.lock:
             room = self.rooms.get(abort.room)
             reason = abort.reason or "aborted by the decode worker"
+            # Whoever asks again has not heard the answer. By now the number may be another request's.
+            is_repeated = self._heard.is_repeated(abort)
             if room is None:
-                self.rooms.remember(abort.room, reason)
+                if not is_repeated:
+                    self.rooms.remember(abort.room, reason)
                 drained = True
             else:
                 # Somebody whose request was refused for its number has no say over the one that has it.
                 member = room.member(abort.host, abort.port)
                 is_late = member is not None and member.generation and abort.generation != member.generation
                 agent = member.agent if member is not None and not is_late else None
-                has_say = not is_late and (abort.host, abort.port) not in room.refused
+                has_say = not is_repeated and not is_late and (abort.host, abort.port) not in room.refused
                 if not room.state.is_final and has_say and (agent is not None or not room.is_complete):
                     self._fail(room, reason)
                 drained = agent is None or room.is_drained(agent)

@@ -13,6 +13,8 @@ from .messages import Frames
 
 SEND_TIMEOUT_MS = 5000
 POLL_MS = 50
+LINGER_MS = 300
+"""What was sent and is not out when a connection is dropped still goes for so long: it may be what frees pages."""
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class ControlSocket:
                 socket = self._outgoing.get(endpoint)
                 if socket is None:
                     socket = self._outgoing[endpoint] = self._context.socket(zmq.PUSH)
-                    socket.setsockopt(zmq.LINGER, 0)
+                    socket.setsockopt(zmq.LINGER, LINGER_MS)
                     socket.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
                     socket.connect(endpoint)
                 socket.send_multipart(frames)
@@ -61,7 +63,7 @@ class ControlSocket:
             self._drop(endpoint)
 
     def close(self) -> None:
-        """Stops the thread and drops all connections."""
+        """Stops the thread and drops all connections, after a moment for what is on its way."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -18,7 +18,7 @@ class Engine:
     manager: Any
     sender: Callable[[int], Any]
     receiver: Callable[[int], Any]
-    close: Callable[[], None]
+    close: Callable[[], object]
 
 
 def open_engine(kind: str, place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:

@@ -1,0 +1,239 @@
+"""What is said over a connection that breaks is lost: pages are free all the same, and whoever closes says so."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zmq
+from harness.deployment import deployment, free_port
+from harness.midway import MODEL, PAGES, PROMPTLY, SLOW, begin, cut, until
+from harness.model import Model, build
+from harness.settings import Settings
+
+from kvsglang import rooms
+from kvsglang.bootstrap import BootstrapServer
+from kvsglang.decode import DecodeManager
+from kvsglang.decode_room import FIRST_PAUSE
+from kvsglang.heard import KEPT, Heard
+from kvsglang.lists import Place
+from kvsglang.messages import ABORT, ABORT_ACK, STATUS, Abort, AbortAck, Frames
+from kvsglang.options import Options
+from kvsglang.prefill import PrefillManager
+from kvsglang.receiver import Receiver
+from kvsglang.sender import Sender
+from kvsglang.sockets import ControlSocket
+from kvsglang.states import Poll
+
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Wire:
+    """What both managers say, and what of it does not arrive."""
+
+    lost: dict[bytes, int] = field(default_factory=dict)
+    """How many messages of a kind are lost from now on."""
+    said: list[bytes] = field(default_factory=list)
+
+    def loses(self, frames: Frames) -> bool:
+        self.said.append(frames[0])
+        left = self.lost.get(frames[0], 0)
+        self.lost[frames[0]] = left - 1
+        return left > 0
+
+
+@dataclass
+class Both:
+    """A manager of each role in this process."""
+
+    prefill: PrefillManager
+    decode: DecodeManager
+    rendezvous: BootstrapServer
+    address: str
+
+    def start(self, room: int) -> tuple[Sender, Receiver]:
+        """Both halves of a request, up to where pages may be sent."""
+        sender = Sender(self.prefill, self.address, room)
+        sender.init(2, None)
+        receiver = Receiver(self.decode, self.address, room)
+        receiver.init(0)
+        receiver.send_metadata([1, 2], None, None, 0)
+        assert until(lambda: sender.poll() is Poll.WAITING_FOR_INPUT, PROMPTLY)
+        return sender, receiver
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    made = Wire()
+    send = ControlSocket.send
+
+    def lossy(self: ControlSocket, endpoint: str, frames: Frames) -> None:
+        if not made.loses(frames):
+            send(self, endpoint, frames)
+
+    monkeypatch.setattr(ControlSocket, "send", lossy)
+    return made
+
+
+@contextmanager
+def both(**options: Any) -> Iterator[Both]:
+    model = Model(layers=(0,))
+    address = f"{HOST}:{free_port()}"
+    # Kept until both are closed: they write into it.
+    workers = [build(model, Settings(role, 0), salt) for role, salt in (("prefill", 1), ("decode", 2))]
+    lists = [SimpleNamespace(**worker.lists) for worker in workers]
+    rendezvous = BootstrapServer(HOST, int(address.rpartition(":")[2]))
+    prefill = PrefillManager(lists[0], Place(), Options(bootstrap=address, device="dram"))
+    decode = DecodeManager(lists[1], Place(), Options(device="dram", **{"heartbeat": 0.1, **options}))
+    try:
+        assert decode.try_ensure_parallel_info(address)
+        yield Both(prefill, decode, rendezvous, address)
+    finally:
+        decode.close()
+        prefill.close()
+        rendezvous.close()
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [{ABORT: 1}, {ABORT_ACK: 1, STATUS: 1}, {ABORT: 1, ABORT_ACK: 1, STATUS: 1}],
+    ids=["abort", "answer", "both"],
+)
+def test_pages_are_free_although_a_word_was_lost(wire: Wire, lost: dict[bytes, int]) -> None:
+    with both() as engines:
+        sender, receiver = engines.start(1)
+        wire.lost |= lost
+        receiver.abort()
+        assert engines.decode.held() == {1: [1, 2]}
+        assert until(lambda: not engines.decode.held(), 6)
+        assert sender.poll() is Poll.FAILED
+
+
+def test_pages_are_free_although_the_last_word_about_them_was_lost(wire: Wire) -> None:
+    with both(waiting_timeout=0.3) as engines:
+        sender, receiver = engines.start(1)
+        wire.lost |= {STATUS: 1, ABORT: 1}
+        sender.send([1, 2])
+        assert until(lambda: sender.poll() is Poll.SUCCESS, PROMPTLY)
+        # The prefill worker forgets it.
+        sender.clear()
+        assert until(lambda: not engines.prefill.rooms.numbers(), PROMPTLY)
+        assert until(lambda: receiver.poll() is Poll.FAILED, PROMPTLY)
+        assert engines.decode.held() == {1: [1, 2]}
+        assert until(lambda: not engines.decode.held(), 6)
+
+
+def test_a_prefill_worker_that_lives_hears_that_its_engine_is_taken_for_lost(wire: Wire) -> None:
+    with both() as engines:
+        sender, receiver = engines.start(1)
+        engines.rendezvous.close()
+        assert until(lambda: receiver.poll() is Poll.FAILED, PROMPTLY)
+        # At once: what is said again after some time is for words that were lost.
+        assert until(lambda: sender.poll() is Poll.FAILED, FIRST_PAUSE / 2)
+        assert "lost the prefill engine behind" in engines.prefill.rooms.reason(1)
+        assert until(lambda: not engines.decode.held(), PROMPTLY)
+        assert ABORT_ACK in wire.said
+
+
+def test_a_prefill_worker_that_closes_says_so(wire: Wire) -> None:
+    with both(heartbeat=60.0) as engines:
+        _, receiver = engines.start(1)
+        engines.prefill.close()
+        assert until(lambda: receiver.poll() is Poll.FAILED, PROMPTLY)
+        assert "the prefill worker closes" in engines.decode.rooms.reason(1)
+        assert engines.decode.held() == {}
+        assert STATUS in wire.said
+
+
+def test_an_abort_that_comes_again_is_answered_and_says_nothing_to_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rooms, "REMEMBERED", 0.2)
+    context = zmq.Context()
+    with both() as engines, context, context.socket(zmq.PULL) as answers, context.socket(zmq.PUSH) as words:
+        port = answers.bind_to_random_port(f"tcp://{HOST}")
+        words.connect(f"tcp://{engines.prefill.endpoint}")
+
+        def answer(generation: int) -> AbortAck:
+            words.send_multipart(Abort(7, HOST, port, generation, "not wanted").frames())
+            assert answers.poll(2000)
+            return AbortAck.parse(answers.recv_multipart())
+
+        assert answer(3) == AbortAck(7, 0, 3)
+        time.sleep(0.3)
+        sender = Sender(engines.prefill, engines.address, 7)
+        assert answer(3) == AbortAck(7, 0, 3)
+        assert sender.poll() is Poll.BOOTSTRAPPING
+        # One that has not come before is about this request.
+        assert answer(4) == AbortAck(7, 0, 4)
+        assert sender.poll() is Poll.FAILED
+        assert engines.prefill.rooms.reason(7) == "not wanted"
+
+
+def test_an_abort_is_known_again_by_who_sent_it_and_for_which_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    heard = Heard()
+    first = Abort(7, HOST, 1, 3)
+    assert not heard.is_repeated(first)
+    assert heard.is_repeated(Abort(7, HOST, 1, 3, "for another reason"))
+    for other in (Abort(7, HOST, 2, 3), Abort(7, HOST, 1, 4), Abort(8, HOST, 1, 3), Abort(7, "127.0.0.2", 1, 3)):
+        assert not heard.is_repeated(other)
+    # It is known for so long after it came last.
+    now += KEPT - 1
+    assert heard.is_repeated(first)
+    now += KEPT - 1
+    assert heard.is_repeated(first)
+    now += KEPT + 1
+    assert not heard.is_repeated(first)
+    nameless = Abort(7, HOST, 1)
+    assert not heard.is_repeated(nameless)
+    assert not heard.is_repeated(nameless)
+
+
+def test_what_was_said_before_a_socket_closes_arrives() -> None:
+    context = zmq.Context()
+    with context, context.socket(zmq.PULL) as listener:
+        port = listener.bind_to_random_port(f"tcp://{HOST}")
+        for count in range(20):
+            socket = ControlSocket(HOST, lambda _frames: None)
+            socket.send(f"tcp://{HOST}:{port}", [str(count).encode()])
+            if count % 2:
+                socket.forget(f"tcp://{HOST}:{port}")
+            socket.close()
+            assert listener.poll(2000), f"message {count} was lost"
+            assert listener.recv() == str(count).encode()
+
+
+def test_a_decode_worker_that_closes_waits_until_nobody_writes() -> None:
+    with deployment(MODEL, kinds=("ours", "ours"), prefill_options=SLOW) as engines:
+        request = begin(engines, 1)
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        assert decode.ask("close") == {}
+        then = decode.digests()
+        assert prefill.until(1, ["Failed"], PROMPTLY) == "Failed"
+        assert "the decode worker closes" in prefill.why(1)
+        decode.sleep(0.3)
+        assert decode.digests() == then, "bytes landed after the release"
+        cut(engines, request)
+
+
+def test_a_decode_worker_that_closes_says_which_pages_are_held_still() -> None:
+    with deployment(MODEL, kinds=("ours", "ours"), prefill_options=SLOW) as engines:
+        begin(engines, 1)
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        prefill.signal(signal.SIGSTOP)
+        try:
+            start = time.monotonic()
+            assert decode.ask("close", 0.3) == {1: PAGES[::-1]}
+            assert time.monotonic() - start < PROMPTLY
+            assert decode.ask("close") == {1: PAGES[::-1]}
+        finally:
+            prefill.signal(signal.SIGCONT)
