@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 import weakref
@@ -350,6 +351,49 @@ def test_a_signal_while_events_are_read_loses_none(prefill: Side, monkeypatch: p
         with pytest.raises(KeyboardInterrupt):
             prefill.exchange.poll()
     assert [event.blocks for event in prefill.exchange.poll()] == [0, 1, 2, 3, 4]
+    assert prefill.exchange._blocks == {}
+
+
+# Python ignores what is raised while an object is freed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("how", ["poll", "events"])
+def test_signals_at_any_time_lose_no_event(prefill: Side, how: str) -> None:
+    class Alarm(Exception):
+        pass
+
+    def ring(number: int, frame: object) -> None:
+        raise Alarm
+
+    seen: list[kvffi.Event] = []
+
+    def take() -> None:
+        # No call after the library's: what is handed out is the caller's to lose.
+        nonlocal seen
+        if how == "poll":
+            seen += prefill.exchange.poll()
+        else:
+            for event in prefill.exchange.events(0):
+                seen += [event]
+
+    num_interrupted = 0
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for attempt in range(150):
+            for number in range(32):
+                prefill.exchange.abort(prefill.exchange.hold(f"request {number}", number))
+            seen = []
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 2e-5 + attempt * 4e-6)
+                take()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                num_interrupted += 1
+                take()
+            assert [event.blocks for event in seen] == list(range(32))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert num_interrupted > 20
     assert prefill.exchange._blocks == {}
 
 

@@ -1,14 +1,15 @@
 """What was taken from the library, and nobody has seen yet.
 
 Taking is once only: what is taken and then dropped, because a signal came or because whoever iterates stopped, would be
-lost. So it waits here until it is handed out, one by one.
+lost. So it waits here until it is handed out, one by one. A signal's handler runs, and raises, where a function is
+called: between what belongs together there are only assignments, and what a call could part is put back.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from ._handle import Owner
@@ -40,22 +41,42 @@ class Inbox(Generic[_T]):
                 taken = self._taken = Owner(self._free)
             if not taken:
                 take(taken)
-            new = read(taken) if taken else []
-            self._taken = None
-            self._waiting.extend(new)
+            new = deque(self._waiting)
+            new.extend(read(taken) if taken else ())
+            self._waiting, self._taken = new, None
 
-    def put_back(self, things: list[_T]) -> None:
+    def put_back(self, things: Iterable[_T]) -> None:
         """Takes back what was handed out last."""
-        self._waiting.extendleft(reversed(things))
+        with self._lock:
+            before = deque(things)
+            before.extend(self._waiting)
+            self._waiting = before
 
     def all(self) -> list[_T]:
         """Hands out everything that waits."""
-        return list(self.each())
+        things: list[_T] = []
+        try:
+            with self._lock:
+                copied = list(self._waiting)
+                empty: deque[_T] = deque()
+                things, self._waiting = copied, empty
+        except BaseException:
+            self.put_back(things)
+            raise
+        return things
 
     def each(self) -> Iterator[_T]:
         """Hands out what waits, one by one."""
         while True:
+            things: tuple[_T, ...] = ()
             try:
-                yield self._waiting.popleft()
-            except IndexError:
-                return
+                with self._lock:
+                    if not self._waiting:
+                        return
+                    # No call: a deque takes from its end by this as well.
+                    things = (self._waiting[0],)
+                    del self._waiting[0]
+            except BaseException:
+                self.put_back(things)
+                raise
+            yield things[0]

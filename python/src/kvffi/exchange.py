@@ -159,8 +159,9 @@ class Exchange(Handle):
     def poll(self) -> list[Event]:
         """Moves everything on, and hands out what has happened since the last poll, in order."""
         self._fill()
-        happened = self._happened.all()
+        happened: list[tuple[Event, int]] = []
         try:
+            happened = self._happened.all()
             return [self._hand_out(*each) for each in happened]
         except BaseException:
             # A signal came.
@@ -203,7 +204,12 @@ class Exchange(Handle):
         while True:
             self._fill()
             for each in self._happened.each():
-                yield self._hand_out(*each)
+                try:
+                    event = self._hand_out(*each)
+                except BaseException:
+                    self._happened.put_back([each])
+                    raise
+                yield event
                 end = end_of(timeout)
             left = end - time.monotonic()
             if left <= 0:
