@@ -19,7 +19,7 @@ use crate::cuda;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::host::Host;
-use crate::lease::after;
+use crate::lease::{Numbers, after};
 use crate::loopback::LoopbackNetwork;
 use crate::memory::RangeTable;
 use crate::nixl::{NixlOptions, NixlTransport};
@@ -68,6 +68,8 @@ pub struct Agent {
     unsettled: Arc<AtomicUsize>,
     next_transfer: AtomicU64,
     has_exchange: Arc<AtomicBool>,
+    /// Of its exchanges, which follow one another.
+    numbers: Numbers,
 }
 
 /// An agent's place for an exchange. Free again when it is dropped.
@@ -114,6 +116,10 @@ impl Agent {
         Ok(ExchangePlace(self.has_exchange.clone()))
     }
 
+    pub(crate) fn numbers(&self) -> Numbers {
+        self.numbers.clone()
+    }
+
     fn new(name: &str, limits: Limits, connect: impl FnOnce(&str) -> Result<Arc<dyn Transport>>) -> Result<Self> {
         notify::check_name(name)?;
         limits.check()?;
@@ -138,6 +144,7 @@ impl Agent {
             unsettled: Arc::default(),
             next_transfer: AtomicU64::new(1),
             has_exchange: Arc::default(),
+            numbers: Numbers::from_incarnation(incarnation),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::batch::num_bytes;
 use crate::error::{Error, Result};
 use crate::event::{Event, PullFailed, PullId};
 use crate::exchange::Exchange;
-use crate::lease::{LeaseId, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId};
+use crate::lease::{LeaseId, Numbers, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId};
 use crate::link::{Link, Load, Sent};
 use crate::message::{Message, Verdict};
 use crate::pull::{Part, PartState, Pull};
@@ -72,7 +72,7 @@ pub struct PullStats {
 #[derive(Debug)]
 pub(crate) struct Consumer<B> {
     pulls: BTreeMap<PullId, Pull<B>>,
-    next_pull: u64,
+    numbers: Numbers,
     pub(crate) reservations: ReservationBook<B>,
     /// When writers of failed reservations are asked again.
     asks: BTreeMap<ReservationId, Backoff>,
@@ -82,11 +82,11 @@ pub(crate) struct Consumer<B> {
 }
 
 impl<B> Consumer<B> {
-    pub(crate) fn new(incarnation: u64) -> Self {
+    pub(crate) fn new(numbers: Numbers) -> Self {
         Self {
             pulls: BTreeMap::new(),
-            next_pull: 0,
-            reservations: ReservationBook::new(incarnation),
+            reservations: ReservationBook::new(numbers.clone()),
+            numbers,
             asks: BTreeMap::new(),
             kept: BTreeSet::new(),
             stats: PullStats::default(),
@@ -244,9 +244,8 @@ impl<B> Exchange<B> {
             Err(error) => return Err((error, blocks)),
         };
         let consumer = &mut self.consumer;
-        consumer.next_pull += 1;
         consumer.stats.started += 1;
-        let id = PullId(consumer.next_pull);
+        let id = PullId(consumer.numbers.next());
         let mut pull = Pull {
             id,
             blocks: ManuallyDrop::new(blocks),
@@ -322,7 +321,7 @@ impl<B> Exchange<B> {
                     (Sent::Yes, _) => continue,
                     // It knows of nothing.
                     (Sent::Never, 0) => drop(self.consumer.reservations.released(id, &peer)),
-                    _ => self.consumer.reservations.writer_lost(&peer),
+                    _ => self.consumer.reservations.not_told(id, &peer),
                 }
                 break;
             }

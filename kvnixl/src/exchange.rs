@@ -11,8 +11,8 @@ use crate::consumer::{Consumer, PullStats};
 use crate::error::{Error, Result};
 use crate::event::{Event, PullId};
 use crate::lease::{
-    Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerState, PeerStats, PushId, PushOptions,
-    PushStats, ReservationStats, Wanted, after,
+    Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerStats, PushId, PushOptions, PushStats,
+    ReservationStats, Wanted, after,
 };
 use crate::link::{Connected, Link, MessageStats};
 use crate::message::Message;
@@ -104,10 +104,9 @@ impl<B> Exchange<B> {
     /// [`Error::ExchangeExists`] until the one that the agent has is dropped.
     pub fn new(agent: Arc<Agent>, options: ExchangeOptions) -> Result<Self> {
         let place = agent.take_exchange_place()?;
-        let incarnation = agent.incarnation();
         Ok(Self {
-            producer: Producer::new(&options, incarnation),
-            consumer: Consumer::new(incarnation),
+            producer: Producer::new(&options, agent.numbers()),
+            consumer: Consumer::new(agent.numbers()),
             link: Link::new(agent, PeerBook::new(options.peer)),
             events: Vec::new(),
             heartbeat_every: options.heartbeat_every,
@@ -156,19 +155,18 @@ impl<B> Exchange<B> {
         })?;
         let id = PeerId::new(peer.name(), peer.incarnation());
         // To the agent a peer that was lost is the same, but the way to it may be broken for good.
-        let lost = self.link.peers.state(&id) == Some(PeerState::Lost);
-        if lost {
+        let broken = self.link.peers.is_broken(&id);
+        if broken {
             agent.reconnect(&peer)?;
         }
         let loaded = self.link.peers.loaded(&id, peer.generation(), now);
         self.watched.insert(id.clone(), peer.clone());
-        if lost || !self.link.connected.contains_key(&id) || loaded == Loaded::Newer {
+        if broken || !self.link.connected.contains_key(&id) || loaded == Loaded::Newer {
             self.link.opened(&id, peer);
         }
         self.releasing.retain(|releasing| *releasing != id);
         if let Loaded::Replaced(old) = loaded {
             self.link.connected.remove(&old);
-            self.withdrawals.no_answer_to(&old);
             self.gone(&old, now);
             self.consumer.reservations.writer_lost(&old);
             self.events.push(Event::PeerReplaced { old, new: id.clone() });
@@ -342,18 +340,24 @@ impl<B> Exchange<B> {
             }
         }
         self.events.extend(self.link.newly_lost.drain(..).map(Event::PeerLost));
-        self.let_go_of_peers();
+        self.let_go_of_peers(now);
         self.answer_withdrawals(now);
         self.follow_withdrawal(now);
     }
 
-    fn let_go_of_peers(&mut self) {
-        let Self { link, producer, consumer, events, releasing, .. } = self;
+    fn let_go_of_peers(&mut self, now: Instant) {
+        let Self { link, producer, consumer, events, releasing, withdrawals, .. } = self;
         releasing.retain(|id| {
             let Some(Connected { peer, .. }) = link.connected.get(id) else { return false };
-            if peer.unsettled() > 0 || consumer.waits_for(id) || producer.push.has_any_of(id) {
+            let waits_for = consumer.waits_for(id) || withdrawals.waits_for(id);
+            if peer.unsettled() > 0 || waits_for || producer.push.has_any_of(id) {
                 return true;
             }
+            // Nothing is told any more once it is let go.
+            if let Some(generation) = withdrawals.no_answer_to(id) {
+                link.tell(id, &Message::Drained { generation }, now);
+            }
+            let Some(Connected { peer, .. }) = link.connected.get(id) else { return false };
             match link.agent.disconnect(peer) {
                 Err(Error::InUse { .. }) => return true,
                 Err(error) => tracing::debug!(peer = %id, %error, "peer was not connected"),

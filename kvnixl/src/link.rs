@@ -51,6 +51,8 @@ pub(crate) struct Connected {
     pub(crate) peer: Peer,
     /// Number of the way to it, new each time that it is opened anew.
     way: u64,
+    /// Its process has ended, or has said that it does nothing more.
+    pub(crate) gone: bool,
 }
 
 /// What to move with a peer, for whom.
@@ -110,7 +112,7 @@ impl Link {
     /// A peer is connected, or the way to it has been opened anew.
     pub(crate) fn opened(&mut self, id: &PeerId, peer: Peer) {
         self.num_ways += 1;
-        self.connected.insert(id.clone(), Connected { peer, way: self.num_ways });
+        self.connected.insert(id.clone(), Connected { peer, way: self.num_ways, gone: false });
     }
 
     /// The peer, if transfers with it may start.
@@ -160,10 +162,18 @@ impl Link {
         }
     }
 
+    /// A peer's process has ended, or has said that it does nothing more.
+    pub(crate) fn gone(&mut self, peer: &PeerId, now: Instant) {
+        if let Some(connected) = self.connected.get_mut(peer) {
+            connected.gone = true;
+        }
+        self.lost(peer, now);
+    }
+
     /// Starts a transfer in room that was claimed for it.
     pub(crate) fn start(&mut self, to: &PeerId, load: &Load<'_>, room: &mut Claim, now: Instant) -> Result<Moving> {
         let Load { op, request, descriptors, padding_bytes, deadline } = *load;
-        let Connected { peer, way } = self.ready(to)?;
+        let Connected { peer, way, .. } = self.ready(to)?;
         let way = *way;
         let left = deadline.saturating_duration_since(now).max(Duration::from_millis(1));
         let options = TransferOptions::default().deadline(left).request(request.as_str()).padding_bytes(padding_bytes);

@@ -25,6 +25,7 @@ struct Network {
     stalled: AtomicBool,
     broken: AtomicBool,
     losing: AtomicBool,
+    refusing: AtomicBool,
     deaf: AtomicBool,
 }
 
@@ -61,6 +62,11 @@ impl LoopbackNetwork {
     /// While `true`, notifications are taken and never arrive.
     pub fn lose_notifications(&self, losing: bool) {
         self.inner.losing.store(losing, Ordering::Release);
+    }
+
+    /// While `true`, notifications are refused when they are sent: what a broken way looks like.
+    pub fn refuse_notifications(&self, refusing: bool) {
+        self.inner.refusing.store(refusing, Ordering::Release);
     }
 
     /// While `true`, no agent can take notifications: they wait.
@@ -140,6 +146,9 @@ impl Transport for LoopbackTransport {
 
     fn notify(&self, peer: &str, message: &[u8]) -> Result<()> {
         self.known(peer)?;
+        if self.network.refusing.load(Ordering::Acquire) {
+            return Err(refused(format!("the way to {peer} is broken")));
+        }
         let mut nodes = self.network.nodes();
         let node = nodes.get_mut(peer).ok_or_else(|| refused(format!("peer {peer} is gone")))?;
         if !self.network.losing.load(Ordering::Acquire) {

@@ -87,6 +87,11 @@ fn failed(call: &'static str, subject: impl fmt::Display) -> impl FnOnce(NixlErr
     move |source| Error::Nixl { call, subject, source }
 }
 
+/// NIXL does not give out what it has counted.
+fn lost(agent: &str, sender: &str, error: &NixlError) {
+    tracing::warn!(agent, sender, %error, "dropped a sender's notifications");
+}
+
 impl Transport for NixlTransport {
     fn name(&self) -> &str {
         &self.name
@@ -162,11 +167,13 @@ impl Transport for NixlTransport {
                 tracing::warn!(agent = %self.name, "dropped notifications of a sender whose name is not UTF-8");
                 continue;
             };
-            let num = map.get_notifications_size(sender).map_err(failed("notif_map_get_notifs_size", sender))?;
-            for index in 0..num {
-                let message =
-                    map.get_notification_bytes(sender, index).map_err(failed("notif_map_get_notif", sender))?;
-                notifications.push((sender.to_owned(), message));
+            // NIXL has given them away: an error for one must not lose those of all.
+            let num = map.get_notifications_size(sender).inspect_err(|error| lost(&self.name, sender, error));
+            for index in 0..num.unwrap_or(0) {
+                match map.get_notification_bytes(sender, index) {
+                    Ok(message) => notifications.push((sender.to_owned(), message)),
+                    Err(error) => lost(&self.name, sender, &error),
+                }
             }
         }
         Ok(notifications)

@@ -145,12 +145,13 @@ impl Worker {
             let mut moved = false;
             // One turn for each transfer: what is small does not wait for what is big.
             for _ in 0..jobs.len() {
-                let Some(mut job) = jobs.pop_front() else { break };
-                moved |= self.turn(&mut job, stop.is_some());
+                // In its place meanwhile: after a panic it must still be known.
+                jobs.rotate_left(1);
+                let Some(job) = jobs.back_mut() else { break };
+                moved |= self.turn(job, stop.is_some());
                 if job.is_over() {
                     moved = true;
-                } else {
-                    jobs.push_back(job);
+                    jobs.pop_back();
                 }
             }
             idle_rounds = if moved { 0 } else { idle_rounds.saturating_add(1) };

@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::exchange::{Exchange, ExchangeOptions};
 use crate::lease::{
-    Admission, Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Outcome, PeerId, PushBook, PushId, Reading,
-    RequestId,
+    Admission, Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Numbers, Outcome, PeerId, PushBook, PushId,
+    Reading, RequestId, Resolved,
 };
-use crate::link::{Link, Load, Moving};
+use crate::link::{Link, Load, Moving, Sent};
 use crate::message::{Message, Verdict};
 use crate::state::TransferState;
 
@@ -49,16 +49,21 @@ pub(crate) struct Producer<B> {
     pub(crate) push: PushBook,
     assembly: Assembly,
     writes: Vec<Write>,
+    /// How registrations ended of which the decode workers have not been told.
+    untold: Vec<Resolved>,
+    max_untold: usize,
     pub(crate) refused_chunks: u64,
 }
 
 impl<B> Producer<B> {
-    pub(crate) fn new(options: &ExchangeOptions, incarnation: u64) -> Self {
+    pub(crate) fn new(options: &ExchangeOptions, numbers: Numbers) -> Self {
         Self {
-            leases: LeaseBook::new(options.lease.clone(), incarnation),
+            leases: LeaseBook::new(options.lease.clone(), numbers),
             push: PushBook::new(options.push.clone()),
             assembly: Assembly::new(options.push.max_blocks),
             writes: Vec::new(),
+            untold: Vec::new(),
+            max_untold: options.push.max_remembered,
             refused_chunks: 0,
         }
     }
@@ -68,6 +73,7 @@ impl<B> Producer<B> {
         self.leases.reader_gone(reader, now);
         self.assembly.reader_gone(reader);
         self.push.reader_gone(reader, now);
+        self.untold.retain(|resolved| resolved.id.reader != *reader);
     }
 
     /// Number of writes that have not settled.
@@ -153,14 +159,18 @@ impl<B> Producer<B> {
             }
             events.push(Event::Freed(freed));
         }
-        for resolved in self.push.take_resolved() {
-            let reservation = resolved.id.reservation;
-            let message = match resolved.outcome {
+        self.untold.extend(self.push.take_resolved());
+        self.untold.drain(..self.untold.len().saturating_sub(self.max_untold));
+        self.untold.retain(|Resolved { id, outcome }| {
+            let reservation = id.reservation;
+            let message = match outcome {
                 Outcome::Written => Message::Written { reservation },
                 Outcome::Released => Message::Released { reservation },
             };
-            link.tell(&resolved.id.reader, &message, now);
-        }
+            // Where the way is broken, again when it has been opened anew.
+            let is_broken = link.connected.contains_key(&id.reader) && !link.can_tell(&id.reader);
+            is_broken || link.tell(&id.reader, &message, now) == Sent::Failed
+        });
     }
 
     fn look_at_writes(&mut self, link: &mut Link, now: Instant, events: &mut Vec<Event<B>>) {

@@ -167,6 +167,44 @@ fn an_agent_has_one_exchange_at_a_time() {
 }
 
 #[test]
+fn nothing_of_an_exchange_is_taken_for_what_the_agents_next_one_has() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let held = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let pull = pair.decode.exchange.pull("destination", vec![pair.part(held, &whole())], now + TTL, now).unwrap();
+    pair.until("the pull", |_, decode| decode.take(pulled).is_some());
+    let held_again = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let sources = vec![pair.source()];
+    let reserved = pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    pair.until("the push", |prefill, decode| {
+        if let Some((id, ..)) = prefill.take(push) {
+            prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
+        }
+        decode.take(arrived).is_some()
+    });
+
+    for side in [&mut pair.prefill, &mut pair.decode] {
+        let agent = side.exchange.agent().clone();
+        let other = Agent::loopback("other", &pair.network, Limits::default()).unwrap();
+        side.exchange = Exchange::new(Arc::new(other), ExchangeOptions::default()).unwrap();
+        side.exchange = Exchange::new(agent, ExchangeOptions::default()).unwrap();
+    }
+    pair.prefill.connect(&pair.decode, now);
+    pair.decode.connect(&pair.prefill, now);
+    let source = pair.source();
+    let held_now = pair.prefill.exchange.hold(request(), "source", Some(1), 1, now).unwrap();
+    assert!(![held, held_again].contains(&held_now), "a lease of before is good again");
+    let part = pair.part(held, &[]);
+    let pull_now = pair.decode.exchange.pull("destination", vec![part], now + TTL, now).unwrap();
+    assert_ne!(pull, pull_now);
+    let other = RequestId::new("another").unwrap();
+    let reserved_now = pair.decode.exchange.reserve(other, "destination", vec![source], now + TTL, now).unwrap();
+    assert_ne!(reserved, reserved_now);
+    pair.poll();
+    assert!(pair.decode.take(arrived).is_none(), "nothing was written for it");
+}
+
+#[test]
 fn a_pull_ends_when_the_producer_confirms_and_frees_its_blocks() {
     let mut pair = Pair::new();
     let now = pair.now;
@@ -444,6 +482,49 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
 }
 
 #[test]
+fn the_end_of_a_push_is_told_when_the_way_has_been_opened_anew() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let sources = vec![pair.source()];
+    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    let mut met = None;
+    pair.until("the meeting", |prefill, _| {
+        met = met.take().or_else(|| prefill.take(push));
+        met.is_some()
+    });
+    pair.network.refuse_notifications(true);
+    pair.prefill.exchange.write(&met.unwrap().0, 0, &whole(), 0, now).unwrap();
+    let lost = |event: &Event<_>| matches!(event, Event::PeerLost(_)).then_some(());
+    pair.until("the loss", |prefill, _| prefill.take(lost).is_some());
+    assert_eq!(pair.prefill.take(freed), Some(EndReason::AllRead));
+    pair.network.refuse_notifications(false);
+    pair.poll();
+    assert!(pair.decode.told.is_empty(), "the way is still the broken one");
+    pair.now += Duration::from_secs(1);
+    assert_eq!(pair.prefill.exchange.want("decode", pair.now), Wanted::Fetch);
+    pair.prefill.connect(&pair.decode, pair.now);
+    pair.until("the arrival", |_, decode| decode.take(arrived) == Some("destination"));
+}
+
+#[test]
+fn a_writer_that_cannot_be_told_fails_one_reservation_and_not_those_that_it_knows() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let sources = vec![pair.source()];
+    pair.decode.exchange.reserve(request(), "known", sources, now + TTL, now).unwrap();
+    pair.poll();
+    pair.network.refuse_notifications(true);
+    let (other, sources) = (RequestId::new("another").unwrap(), vec![pair.source()]);
+    let untold = pair.decode.exchange.reserve(other, "untold", sources, now + TTL, now).unwrap();
+    pair.network.refuse_notifications(false);
+    pair.poll();
+    let failed = |event: &Event<_>| if let Event::ArrivalFailed { id, .. } = event { Some(*id) } else { None };
+    assert_eq!(pair.decode.take(failed), Some(untold));
+    assert_eq!(pair.decode.take(failed), None);
+}
+
+#[test]
 fn a_reservation_that_nobody_writes_comes_back_after_its_deadline() {
     let mut pair = Pair::new();
     let sources = vec![pair.source()];
@@ -504,7 +585,6 @@ fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
     let (error, _) = pair.decode.exchange.pull("next", vec![pair.part(lease, &whole())], now + TTL, now).unwrap_err();
     assert!(matches!(error, Error::PeerNotReady { state: Some(PeerState::Draining), .. }), "{error}");
     pair.network.stall(false);
-    let withdrawn = |event: &Event<_>| matches!(event, Event::Withdrawn).then_some(());
     pair.until("the withdrawal", |prefill, _| prefill.take(withdrawn).is_some());
     let old_blob = pair.prefill.agent().export().unwrap();
     pair.prefill.agent().deregister().unwrap();
@@ -518,6 +598,98 @@ fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
     let prefill = &pair.prefill;
     pair.decode.connect(prefill, now);
     assert_eq!(pair.decode.exchange.want("prefill", now), Wanted::Ready(pair.prefill.id.clone()));
+}
+
+fn withdrawn(event: &Event<&'static str>) -> Option<()> {
+    matches!(event, Event::Withdrawn).then_some(())
+}
+
+#[test]
+fn a_withdrawal_does_not_wait_for_processes_that_have_ended() {
+    for ended_before in [true, false] {
+        let mut pair = Pair::new();
+        let (now, decode) = (pair.now, pair.decode.id.clone());
+        let declare = |prefill: &mut Side| {
+            // SAFETY: the loopback copies only inside a post, and none runs.
+            unsafe { prefill.exchange.peer_is_gone(&decode, now) };
+        };
+        if ended_before {
+            declare(&mut pair.prefill);
+        }
+        pair.prefill.exchange.withdraw(now);
+        pair.prefill.poll(now);
+        if !ended_before {
+            assert!(pair.prefill.take(withdrawn).is_none());
+            declare(&mut pair.prefill);
+            pair.prefill.poll(now);
+        }
+        assert!(pair.prefill.take(withdrawn).is_some(), "ended before: {ended_before}");
+    }
+}
+
+#[test]
+fn a_withdrawal_does_not_wait_for_peers_that_have_said_goodbye() {
+    let mut pair = Pair::new();
+    pair.decode.exchange.goodbye(pair.now).unwrap();
+    pair.poll();
+    pair.prefill.exchange.withdraw(pair.now);
+    pair.poll();
+    assert!(pair.prefill.take(withdrawn).is_some());
+}
+
+#[test]
+fn a_reader_that_lets_a_producer_go_answers_its_withdrawal_first() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    pair.network.stall(true);
+    pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], now + TTL, now).unwrap();
+    pair.decode.has_posted();
+    pair.prefill.exchange.withdraw(now);
+    pair.poll();
+    pair.decode.exchange.release_peer("prefill");
+    pair.poll();
+    assert!(pair.prefill.take(withdrawn).is_none(), "it is being read");
+    pair.network.stall(false);
+    pair.until("the withdrawal", |prefill, _| prefill.take(withdrawn).is_some());
+    let released = |event: &Event<_>| matches!(event, Event::PeerReleased(_)).then_some(());
+    pair.until("the release", |_, decode| decode.take(released).is_some());
+}
+
+#[test]
+fn a_peer_whose_memory_went_is_used_again_though_its_word_of_it_was_lost() {
+    let mut pair = Pair::new();
+    pair.prefill.exchange.withdraw(pair.now);
+    pair.until("the withdrawal", |prefill, _| prefill.take(withdrawn).is_some());
+    pair.prefill.agent().deregister().unwrap();
+    // SAFETY: the memory outlives the agent.
+    unsafe { pair.prefill.agent().register(&common::plan(pair.prefill.memory.base(), LEN)) }.unwrap();
+    pair.network.lose_notifications(true);
+    pair.prefill.exchange.registered(pair.now);
+    pair.network.lose_notifications(false);
+    pair.poll();
+    assert_eq!(pair.decode.exchange.want("prefill", pair.now), Wanted::Fetch);
+    let prefill = &pair.prefill;
+    pair.decode.connect(prefill, pair.now);
+    assert_eq!(pair.decode.exchange.want("prefill", pair.now), Wanted::Ready(pair.prefill.id.clone()));
+}
+
+#[test]
+fn a_peer_that_ends_after_its_memory_went_makes_room_for_its_successor() {
+    let mut pair = Pair::new();
+    pair.prefill.exchange.withdraw(pair.now);
+    pair.until("the withdrawal", |prefill, _| prefill.take(withdrawn).is_some());
+    pair.prefill.exchange.goodbye(pair.now).unwrap();
+    pair.poll();
+    let lost = |event: &Event<_>| matches!(event, Event::PeerLost(_)).then_some(());
+    assert!(pair.decode.take(lost).is_some());
+    let Pair { network, prefill, mut decode, mut now } = pair;
+    drop(prefill);
+    let successor = Side::new("prefill", &network, 4, Limits::default());
+    now += Duration::from_secs(1);
+    assert_eq!(decode.exchange.want("prefill", now), Wanted::Fetch);
+    decode.connect(&successor, now);
+    assert_eq!(decode.exchange.want("prefill", now), Wanted::Ready(successor.id.clone()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use common::exchanging::{self, MIB, Side, arrived, count, hold, pull_failed, pul
 use common::process::PeerProcess;
 use common::{PATIENCE, SOON, Via};
 use kvnixl::lease::{ArrivalFailed, LeaseId};
-use kvnixl::{Event, PullFailed, Verdict};
+use kvnixl::{Event, PullFailed, PullId, Verdict};
 
 #[test]
 #[ignore = "other tests run it as a process of its own"]
@@ -18,9 +18,9 @@ fn peer_process() {
 }
 
 /// A completion as docs/WIRE.md has it.
-fn completed(lease: LeaseId) -> Vec<u8> {
-    let body = &b"KVNM\0\x01\xa9completed\x83\xa7reading\x01\xa7request\xa1r\xa5lease\xcf"[..];
-    [body, &lease.0.to_be_bytes()].concat()
+fn completed(lease: LeaseId, reading: PullId) -> Vec<u8> {
+    let (head, middle) = (&b"KVNM\0\x01\xa9completed\x83\xa7reading\xcf"[..], &b"\xa7request\xa1r\xa5lease\xcf"[..]);
+    [head, &reading.0.to_be_bytes(), middle, &lease.0.to_be_bytes()].concat()
 }
 
 #[test]
@@ -31,11 +31,11 @@ fn a_pull_is_done_when_the_producer_has_confirmed_and_repeated_completions_free_
         let peer = decode.connect(&mut prefill);
         let lease = hold(&mut prefill, "r", 1, 0);
         let other = hold(&mut prefill, "other", 1, 0);
-        decode.pull(&peer, "r", lease, MIB, PATIENCE);
+        let pull = decode.pull(&peer, "r", lease, MIB, PATIENCE);
         decode.expect("the pull", pulled);
         assert!(decode.memory.read(0, MIB) == common::pattern(1, 0, MIB), "{via:?}");
         let to = decode.exchange.peer(&peer).unwrap().clone();
-        for message in [completed(lease), completed(lease), completed(other), b"KVNM\0\x01\xc1".to_vec()] {
+        for message in [completed(lease, pull), completed(lease, pull), completed(other, pull), b"KVNM\0\x01\xc1".to_vec()] {
             decode.exchange.agent().notify(&to, &message).unwrap();
         }
         common::eventually("the messages", || count(&mut prefill, "malformed") == 1);

@@ -89,7 +89,7 @@ impl<B> Exchange<B> {
     /// A peer's process has ended, and nothing of it lands any more.
     pub(super) fn proven_gone(&mut self, peer: &PeerId, now: Instant) {
         self.gone(peer, now);
-        self.link.lost(peer, now);
+        self.link.gone(peer, now);
         self.consumer.reservations.writer_gone(peer);
     }
 
@@ -98,5 +98,6 @@ impl<B> Exchange<B> {
         self.consumer.producer_gone(peer);
         self.producer.reader_gone(peer, now);
         self.withdrawals.no_answer_from(peer);
+        self.withdrawals.no_answer_to(peer);
     }
 }

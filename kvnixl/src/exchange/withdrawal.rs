@@ -49,9 +49,14 @@ impl Withdrawals {
         }
     }
 
-    /// This peer waits for no answer.
-    pub(super) fn no_answer_to(&mut self, peer: &PeerId) {
-        self.theirs.remove(peer);
+    /// This peer waits for no answer any more; the generation for which it did.
+    pub(super) fn no_answer_to(&mut self, peer: &PeerId) -> Option<u64> {
+        self.theirs.remove(peer)
+    }
+
+    /// Whether this peer's answer is waited for.
+    pub(super) fn waits_for(&self, peer: &PeerId) -> bool {
+        self.ours.as_ref().is_some_and(|ours| ours.waiting.contains(peer))
     }
 
     /// When peers are told again.
@@ -62,9 +67,13 @@ impl Withdrawals {
 
 impl<B> Exchange<B> {
     /// Tells connected peers that this agent's memory is about to go, and waits until nothing of them touches it:
-    /// [`Event::Withdrawn`]. Peers that got the blob and were never connected are not known and not waited for.
+    /// [`Event::Withdrawn`]. Peers that got the blob and were never connected are not known and not waited for, nor are
+    /// those whose process is known to have ended. One that is connected here and has let go of this agent hears nothing
+    /// and cannot answer: [`withdrawal_waits_for`](Self::withdrawal_waits_for) names it until it connects again or is
+    /// [declared gone](Self::peer_is_gone).
     pub fn withdraw(&mut self, now: Instant) {
-        let waiting = self.link.connected.keys().cloned().collect();
+        let may_read = self.link.connected.iter().filter(|(_, connected)| !connected.gone);
+        let waiting = may_read.map(|(id, _)| id.clone()).collect();
         self.withdrawals.ours = Some(OurMemory { generation: self.link.agent.generation(), waiting, next: now });
     }
 

@@ -184,13 +184,13 @@ pub(crate) struct LeaseBook<B> {
 }
 
 impl<B> LeaseBook<B> {
-    /// An empty book of the agent with this incarnation.
+    /// An empty book that gives its leases these numbers.
     #[must_use]
-    pub(crate) fn new(options: LeaseOptions, incarnation: u64) -> Self {
+    pub(crate) fn new(options: LeaseOptions, numbers: Numbers) -> Self {
         Self {
             ended: Remembered::new(options.remember, options.max_remembered),
             options,
-            numbers: Numbers::from_incarnation(incarnation),
+            numbers,
             live: HashMap::new(),
             by_request: HashMap::new(),
             due: BTreeSet::new(),

@@ -14,7 +14,7 @@ fn options(lost_readers: LostReaders) -> LeaseOptions {
 }
 
 fn book() -> LeaseBook<&'static str> {
-    LeaseBook::new(options(LostReaders::Release), 7)
+    LeaseBook::new(options(LostReaders::Release), Numbers::from_incarnation(7))
 }
 
 fn request(name: &str) -> RequestId {
@@ -103,7 +103,7 @@ fn a_completion_for_an_earlier_lease_of_the_same_request_frees_nothing() {
 fn a_lease_from_before_a_restart_is_unknown_afterwards() {
     let now = Instant::now();
     let old = book().hold(request("r"), "old", Some(1), 0, now).unwrap();
-    let mut restarted = LeaseBook::new(options(LostReaders::Release), 8);
+    let mut restarted = LeaseBook::new(options(LostReaders::Release), Numbers::from_incarnation(8));
     restarted.hold(request("r"), "new", Some(1), 0, now).unwrap();
     assert_eq!(restarted.complete(&request("r"), old, &reader("a", 1), Reading::Pull(1), now), Completion::Unknown);
     assert!(restarted.take_freed().is_empty());
@@ -140,8 +140,10 @@ fn the_number_of_readers_may_be_known_late() {
 
 #[test]
 fn what_is_remembered_is_bounded_in_time_and_number() {
-    let mut book =
-        LeaseBook::new(LeaseOptions { max_remembered: 1, remember: TTL, ..options(LostReaders::Release) }, 7);
+    let mut book = LeaseBook::new(
+        LeaseOptions { max_remembered: 1, remember: TTL, ..options(LostReaders::Release) },
+        Numbers::from_incarnation(7),
+    );
     let now = Instant::now();
     let leases: Vec<LeaseId> = ["x", "y"].map(|name| book.hold(request(name), "", Some(0), 0, now).unwrap()).into();
     let a = reader("a", 1);
@@ -245,7 +247,8 @@ impl Twin {
 /// Plays events to a book and to the twin, with a second lease that nothing may touch, and compares after each.
 fn play(events: &[Happens], num_parts: u32, policy: LostReaders) {
     let start = Instant::now();
-    let mut book = LeaseBook::new(LeaseOptions { max_lifetime: 4 * TTL, ..options(policy) }, 7);
+    let mut book =
+        LeaseBook::new(LeaseOptions { max_lifetime: 4 * TTL, ..options(policy) }, Numbers::from_incarnation(7));
     let other = book.hold(request("other"), "other", Some(9), 1, start).unwrap();
     let lease = book.hold(request("r"), "mine", Some(2), num_parts, start).unwrap();
     let mut twin = Twin { start, num_parts, policy, history: Vec::new() };
@@ -363,7 +366,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..7, 0_u64..6, 0_u8..3, 0_u64..15), 0..200),
     ) {
         let mut now = Instant::now();
-        let mut book = LeaseBook::new(options(LostReaders::Release), 7);
+        let mut book = LeaseBook::new(options(LostReaders::Release), Numbers::from_incarnation(7));
         let mut held = BTreeMap::new();
         let mut out = BTreeSet::new();
         for (what, which, who, wait) in steps {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
@@ -95,18 +96,18 @@ pub(crate) enum Reading {
     Push(ReservationId),
 }
 
-/// Numbers from a random start: those of a restarted process are not mistaken for its predecessor's.
-#[derive(Debug)]
-pub(crate) struct Numbers(u64);
+/// An agent's numbers for leases, reservations and pulls, from a random start: those of a restarted process are not
+/// mistaken for its predecessor's, nor those of an exchange for those of the agent's exchange before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbers(Arc<AtomicU64>);
 
 impl Numbers {
     pub(crate) fn from_incarnation(incarnation: u64) -> Self {
         // The low half of the incarnation in the high half; 2^32 numbers before another start may be met.
-        Self(incarnation << 32)
+        Self(Arc::new(AtomicU64::new(incarnation << 32)))
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(1);
-        self.0
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 }

@@ -117,6 +117,8 @@ struct Entry {
     fetching: Option<Instant>,
     /// Draining for good.
     leaving: bool,
+    /// The way to it has failed, and has not been opened anew.
+    broken: bool,
     past: VecDeque<u64>,
 }
 
@@ -218,6 +220,7 @@ impl PeerBook {
         }
         entry.incarnation = Some(peer.incarnation);
         entry.generation = generation;
+        entry.broken = false;
         entry.last_used = now;
         entry.fetch_at(now);
         if !entry.leaving {
@@ -237,6 +240,12 @@ impl PeerBook {
                 self.peers.get(&peer.name).is_some_and(past).then_some(PeerState::Replaced)
             }
         }
+    }
+
+    /// Whether the way to a peer has failed, and has to be opened anew.
+    #[must_use]
+    pub(crate) fn is_broken(&self, peer: &PeerId) -> bool {
+        self.current(peer).is_some_and(|entry| entry.broken)
     }
 
     /// Something was done with a peer that is no transfer: it is not idle.
@@ -275,15 +284,15 @@ impl PeerBook {
     /// Something with the peer failed, or it said goodbye: nothing more is started. Whether that is news.
     pub(crate) fn lost(&mut self, peer: &PeerId, now: Instant) -> bool {
         let first_retry = self.options.first_retry;
-        match self.current_mut(peer) {
-            Some(entry) if matches!(entry.state, PeerState::Ready | PeerState::Connecting) => {
-                entry.state = PeerState::Lost;
-                entry.fetch_at(after(now, first_retry));
-                self.stats.lost += 1;
-                true
-            }
-            _ => false,
+        let Some(entry) = self.current_mut(peer) else { return false };
+        entry.broken = true;
+        let is_news = entry.state != PeerState::Lost && !entry.leaving;
+        if is_news {
+            entry.state = PeerState::Lost;
+            entry.fetch_at(after(now, first_retry));
+            self.stats.lost += 1;
         }
+        is_news
     }
 
     /// The peer says which memory registration it has: when that is newer than its blob, the blob is stale.
@@ -299,7 +308,8 @@ impl PeerBook {
     }
 
     /// The peer is about to take its memory of this generation away: nothing is started until it has registered
-    /// again. When what is in flight has settled, [`take_drained`](Self::take_drained) names it.
+    /// again. When what is in flight has settled, [`take_drained`](Self::take_drained) names it, and its next blob is
+    /// wanted: that it has registered may be said when nobody hears it.
     pub(crate) fn withdrawn(&mut self, peer: &PeerId, generation: u64) {
         if let Some(entry) = self.current_mut(peer).filter(|entry| generation >= entry.generation) {
             entry.told = generation.saturating_add(1);
@@ -324,8 +334,11 @@ impl PeerBook {
     pub(crate) fn expire(&mut self, now: Instant) {
         let ttl = self.options.idle_ttl;
         let idle = |entry: &Entry| {
+            let withdrawn = entry.told > entry.generation && entry.state != PeerState::Lost;
             entry.in_flight == 0
-                && entry.state != PeerState::Draining
+                && !entry.leaving
+                // Its old blob must not be taken for a new peer's.
+                && !withdrawn
                 && now.saturating_duration_since(entry.last_used) >= ttl
         };
         let names: Vec<Arc<str>> =
@@ -357,12 +370,14 @@ impl PeerBook {
     }
 
     fn drain(&mut self, peer: &PeerId) {
-        let Some(entry) = self.current(peer) else { return };
+        let Some(entry) = self.current_mut(peer) else { return };
         if entry.state != PeerState::Draining || entry.in_flight > 0 {
             return;
         }
         if entry.leaving {
             self.peers.remove(&peer.name);
+        } else {
+            entry.state = PeerState::Connecting;
         }
         self.drained.push(peer.clone());
     }
@@ -380,6 +395,7 @@ impl Entry {
             fetch: Backoff::new(options.first_retry, options.max_retry, now),
             fetching: None,
             leaving: false,
+            broken: false,
             past: VecDeque::new(),
         }
     }

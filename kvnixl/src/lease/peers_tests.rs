@@ -64,6 +64,9 @@ fn memory_that_goes_is_drained_and_a_newer_registration_is_fetched() {
     assert_eq!(book.want("prefill", now), Wanted::Draining, "the old blob does not bring the memory back");
     book.settled(&peer(1), now);
     assert_eq!(book.take_drained(), [peer(1)]);
+    // It may be back without having been heard.
+    assert_eq!(book.want("prefill", now), Wanted::Fetch);
+    assert_eq!(book.loaded(&peer(1), 1, now), Loaded::Stale);
     book.told_generation(&peer(1), 2, now);
     assert_eq!(book.want("prefill", now), Wanted::Fetch);
     assert_eq!(book.loaded(&peer(1), 1, now), Loaded::Stale);

@@ -24,8 +24,9 @@ pub enum ArrivalFailed {
     /// A writer will not write, or not all.
     #[error("writer {0} released it without writing everything")]
     Released(PeerId),
-    /// A writer's process is gone.
-    #[error("writer {0} is gone")]
+    /// A writer could not be told, was replaced by another process, or has ended. Only of the last do the blocks come
+    /// back by themselves.
+    #[error("writer {0} cannot be reached, was replaced, or has ended")]
     Lost(PeerId),
     /// Not all writers were done in time.
     #[error("it was not written in time")]
@@ -118,11 +119,11 @@ pub(crate) struct ReservationBook<B> {
 }
 
 impl<B> ReservationBook<B> {
-    /// An empty book of the agent with this incarnation.
+    /// An empty book that gives its reservations these numbers.
     #[must_use]
-    pub(crate) fn new(incarnation: u64) -> Self {
+    pub(crate) fn new(numbers: Numbers) -> Self {
         Self {
-            numbers: Numbers::from_incarnation(incarnation),
+            numbers,
             live: BTreeMap::new(),
             due: BTreeSet::new(),
             events: Vec::new(),
@@ -153,6 +154,11 @@ impl<B> ReservationBook<B> {
         self.answer(id, writer, Writer::Written)
     }
 
+    /// A writer could not be told of a reservation, or not of all of it: it may write all the same.
+    pub(crate) fn not_told(&mut self, id: ReservationId, writer: &PeerId) {
+        self.fail(id, ArrivalFailed::Lost(writer.clone()));
+    }
+
     /// A writer says that it did not write everything and that nothing of it lands any more.
     pub(crate) fn released(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
         self.answer(id, writer, Writer::Out)
@@ -175,7 +181,7 @@ impl<B> ReservationBook<B> {
         WriterAnswer::Counted
     }
 
-    /// A writer's process cannot be reached or was replaced. What it had to write has failed; the blocks stay, since
+    /// A writer's process was replaced. What it had to write has failed; the blocks stay, since
     /// this is no proof that nothing of it lands any more.
     pub(crate) fn writer_lost(&mut self, writer: &PeerId) {
         for id in self.pending_of(writer) {

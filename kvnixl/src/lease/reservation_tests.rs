@@ -22,7 +22,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn blocks_arrive_when_every_writer_has_written() {
     let now = Instant::now();
-    let mut book = ReservationBook::new(7);
+    let mut book = ReservationBook::new(Numbers::from_incarnation(7));
     let id = book.reserve(request(), "blocks", [writer("a"), writer("b")], now + SECOND);
     assert_eq!(book.written(id, &writer("a")), WriterAnswer::Counted);
     assert_eq!(book.written(id, &writer("a")), WriterAnswer::Duplicate);
@@ -38,7 +38,7 @@ fn blocks_arrive_when_every_writer_has_written() {
 #[test]
 fn blocks_that_failed_stay_in_quarantine_until_every_writer_has_answered() {
     let now = Instant::now();
-    let mut book = ReservationBook::new(7);
+    let mut book = ReservationBook::new(Numbers::from_incarnation(7));
     let id = book.reserve(request(), "blocks", [writer("a"), writer("b"), writer("c")], now + SECOND);
     book.expire(now + SECOND);
     assert_eq!(book.take_events(), [ReservationEvent::Failed { id, why: ArrivalFailed::Deadline }]);
@@ -58,7 +58,7 @@ fn blocks_that_failed_stay_in_quarantine_until_every_writer_has_answered() {
 #[test]
 fn a_book_that_is_dropped_forgets_blocks_that_may_be_written() {
     let blocks = Rc::new(());
-    let mut book = ReservationBook::new(7);
+    let mut book = ReservationBook::new(Numbers::from_incarnation(7));
     book.reserve(request(), blocks.clone(), [writer("a")], Instant::now());
     drop(book);
     assert_eq!(Rc::strong_count(&blocks), 2, "given back under a writer");
@@ -71,7 +71,7 @@ proptest! {
     ) {
         let names = ["a", "b", "c"];
         let mut now = Instant::now();
-        let mut book = ReservationBook::new(0);
+        let mut book = ReservationBook::new(Numbers::from_incarnation(0));
         let (mut pending, mut outcomes): (BTreeMap<_, BTreeSet<PeerId>>, BTreeMap<_, bool>) = Default::default();
         let mut back = BTreeSet::new();
         for (what, which, who, wait) in steps {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use kvnixl::lease::{LeaseId, LeaseOptions, PeerId, PushId, RequestId, Wanted};
-use kvnixl::{Event, Exchange, ExchangeOptions, PullFailed, PullPart, PushSource};
+use kvnixl::{Event, Exchange, ExchangeOptions, PullFailed, PullId, PullPart, PushSource};
 use kvplan::{BlockList, Descriptor};
 use kvspec::{BlockId, GroupId};
 
@@ -251,9 +251,9 @@ impl Side {
         found.unwrap()
     }
 
-    pub fn pull(&mut self, peer: &PeerId, name: &str, lease: LeaseId, len: usize, wait: Duration) {
+    pub fn pull(&mut self, peer: &PeerId, name: &str, lease: LeaseId, len: usize, wait: Duration) -> PullId {
         let descriptors = (0..len as u64 / 4096).map(|i| descriptor(i * 4096, i * 4096, 4096)).collect();
-        self.pull_all(peer, name, lease, descriptors, wait);
+        self.pull_all(peer, name, lease, descriptors, wait)
     }
 
     pub fn pull_all(
@@ -263,10 +263,10 @@ impl Side {
         lease: LeaseId,
         descriptors: Vec<Descriptor>,
         wait: Duration,
-    ) {
+    ) -> PullId {
         let part = PullPart { peer: peer.clone(), request: request(name), lease, descriptors, padding_bytes: 0 };
         let now = Instant::now();
-        self.exchange.pull("blocks", vec![part], now + wait, now).unwrap();
+        self.exchange.pull("blocks", vec![part], now + wait, now).unwrap()
     }
 
     pub fn reserve(&mut self, peer: &PeerId, name: &str, wait: Duration) {
