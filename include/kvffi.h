@@ -2809,8 +2809,10 @@ kvffi_status kvffi_exchange_new(const kvffi_agent *agent,
                                 kvffi_error **out_error);
 
 /**
- * Frees an exchange. NULL does nothing. Cookies of blocks that it still holds are forgotten; transfers of its that have
- * not settled go on, and kvffi_agent_info counts them: blocks that they write must not be used again until then.
+ * Frees an exchange. NULL does nothing. Cookies of blocks that it still holds are forgotten, and two kinds of blocks must
+ * not be used again yet. Those of pulls: their transfers go on until they have settled, and kvffi_agent_info counts them.
+ * Those of reservations: their producers write them, which this agent does not count. Cancel reservations and poll until
+ * all their blocks have come back before freeing the exchange, or know that the producers' processes have ended.
  *
  * Threads: no other call may use this exchange, then or later.
  */
@@ -2825,7 +2827,7 @@ void kvffi_exchange_free(kvffi_exchange *exchange);
 #define KVFFI_WANTED_FETCH 1
 /** What to do to use a peer: ask again later; a fetch is under way, or has failed lately. */
 #define KVFFI_WANTED_WAIT 2
-/** What to do to use a peer: ask again when it has been let go. */
+/** What to do to use a peer: it is being let go, or its memory goes; ask again when nothing is under way with it. */
 #define KVFFI_WANTED_DRAINING 3
 
 /** What to do to use a peer. Starts as KVFFI_WANTED_INIT. */

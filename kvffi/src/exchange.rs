@@ -158,8 +158,10 @@ pub unsafe extern "C" fn kvffi_exchange_new(
     })
 }
 
-/// Frees an exchange. NULL does nothing. Cookies of blocks that it still holds are forgotten; transfers of its that have
-/// not settled go on, and kvffi_agent_info counts them: blocks that they write must not be used again until then.
+/// Frees an exchange. NULL does nothing. Cookies of blocks that it still holds are forgotten, and two kinds of blocks must
+/// not be used again yet. Those of pulls: their transfers go on until they have settled, and kvffi_agent_info counts them.
+/// Those of reservations: their producers write them, which this agent does not count. Cancel reservations and poll until
+/// all their blocks have come back before freeing the exchange, or know that the producers' processes have ended.
 ///
 /// Threads: no other call may use this exchange, then or later.
 #[unsafe(no_mangle)]

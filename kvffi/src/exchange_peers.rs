@@ -21,7 +21,7 @@ pub const KVFFI_WANTED_READY: i32 = 0;
 pub const KVFFI_WANTED_FETCH: i32 = 1;
 /// What to do to use a peer: ask again later; a fetch is under way, or has failed lately.
 pub const KVFFI_WANTED_WAIT: i32 = 2;
-/// What to do to use a peer: ask again when it has been let go.
+/// What to do to use a peer: it is being let go, or its memory goes; ask again when nothing is under way with it.
 pub const KVFFI_WANTED_DRAINING: i32 = 3;
 
 /// What to do to use a peer. Starts as KVFFI_WANTED_INIT.

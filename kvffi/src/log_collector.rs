@@ -15,6 +15,7 @@ use tracing::subscriber::Interest;
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::failure::Failure;
+use crate::fork;
 use crate::log;
 use crate::status::KVFFI_ERR_IN_USE;
 
@@ -22,6 +23,8 @@ struct Collector;
 
 /// `KVFFI_LOG_...`; 0 while nobody listens.
 static LEVEL: AtomicI32 = AtomicI32::new(0);
+/// The process that listened last, see [`fork::generation`].
+static PROCESS: AtomicU64 = AtomicU64::new(0);
 /// Numbers of spans.
 static NEXT_SPAN: AtomicU64 = AtomicU64::new(1);
 static SPANS: Mutex<BTreeMap<u64, Span>> = Mutex::new(BTreeMap::new());
@@ -41,8 +44,14 @@ fn spans() -> MutexGuard<'static, BTreeMap<u64, Span>> {
     SPANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the spans are this process's. In a child that inherited them a thread that it lacks may hold their lock.
+fn is_ours() -> bool {
+    PROCESS.load(Ordering::Acquire) == fork::generation()
+}
+
 /// Makes the collector that of the process, once.
 pub(crate) fn install() -> Result<(), Failure> {
+    PROCESS.store(fork::generation(), Ordering::Release);
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.load(Ordering::Acquire) {
         return Ok(());
@@ -83,6 +92,10 @@ impl Subscriber for Collector {
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let id = NEXT_SPAN.fetch_add(1, Ordering::Relaxed);
+        if !is_ours() {
+            return Id::from_u64(id);
+        }
         let around = match attributes.parent() {
             Some(parent) => Some(parent.into_u64()),
             None if attributes.is_contextual() => current(),
@@ -93,7 +106,6 @@ impl Subscriber for Collector {
         let mut spans = spans();
         let around = around.and_then(|around| spans.get(&around)).map_or("", |span| &span.text);
         let text = format!("{around}{}{{{}}}: ", attributes.metadata().name(), fields.text);
-        let id = NEXT_SPAN.fetch_add(1, Ordering::Relaxed);
         spans.insert(id, Span { text, references: 1 });
         Id::from_u64(id)
     }
@@ -101,7 +113,9 @@ impl Subscriber for Collector {
     fn record(&self, span: &Id, values: &Record<'_>) {
         let mut fields = Fields::default();
         values.record(&mut fields);
-        if let Some(span) = spans().get_mut(&span.into_u64()) {
+        if is_ours()
+            && let Some(span) = spans().get_mut(&span.into_u64())
+        {
             span.text.push_str(&fields.text);
             span.text.push_str(": ");
         }
@@ -110,7 +124,7 @@ impl Subscriber for Collector {
     fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let Some(queue) = log::listening() else { return };
+        let Some(queue) = is_ours().then(log::listening).flatten() else { return };
         let mut fields = Fields::default();
         event.record(&mut fields);
         let around = match event.parent() {
@@ -142,13 +156,18 @@ impl Subscriber for Collector {
     }
 
     fn clone_span(&self, id: &Id) -> Id {
-        if let Some(span) = spans().get_mut(&id.into_u64()) {
+        if is_ours()
+            && let Some(span) = spans().get_mut(&id.into_u64())
+        {
             span.references += 1;
         }
         id.clone()
     }
 
     fn try_close(&self, id: Id) -> bool {
+        if !is_ours() {
+            return false;
+        }
         let mut spans = spans();
         let Some(span) = spans.get_mut(&id.into_u64()) else { return false };
         span.references -= 1;

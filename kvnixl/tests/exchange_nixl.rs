@@ -35,7 +35,9 @@ fn a_pull_is_done_when_the_producer_has_confirmed_and_repeated_completions_free_
         decode.expect("the pull", pulled);
         assert!(decode.memory.read(0, MIB) == common::pattern(1, 0, MIB), "{via:?}");
         let to = decode.exchange.peer(&peer).unwrap().clone();
-        for message in [completed(lease, pull), completed(lease, pull), completed(other, pull), b"KVNM\0\x01\xc1".to_vec()] {
+        for message in
+            [completed(lease, pull), completed(lease, pull), completed(other, pull), b"KVNM\0\x01\xc1".to_vec()]
+        {
             decode.exchange.agent().notify(&to, &message).unwrap();
         }
         common::eventually("the messages", || count(&mut prefill, "malformed") == 1);

@@ -60,7 +60,7 @@ pub enum Wanted {
     Fetch,
     /// Ask again at this time: a fetch is under way, or has failed lately.
     Wait(Instant),
-    /// It is being let go; ask again when it is.
+    /// It is being let go, or its memory goes; ask again when nothing is under way with it.
     Draining,
 }
 

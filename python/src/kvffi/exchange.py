@@ -83,7 +83,8 @@ class Wanted(NamedTuple):
     """What to do to use a peer.
 
     "ready": use it; `incarnation` is its own. "fetch": fetch its blob now, and `Exchange.connect` it. "wait": ask again
-    after `wait` seconds. "draining": ask again when it has been let go.
+    after `wait` seconds. "draining": it is being let go, or its memory goes; ask again when nothing is under way with
+    it.
     """
 
     what: Literal["ready", "fetch", "wait", "draining"]
