@@ -1,4 +1,7 @@
-"""What moves the chunks of a prefill worker's requests: it plans, posts, looks after that, and says how it ended."""
+"""What moves the chunks of a prefill worker's requests: it plans, posts, looks after that, and says how it ended.
+
+A chunk for which there is no room waits until others have settled, in the order of `turns.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from .requests import Move, pages, request, rows
 from .rooms import Rooms
 from .states import Poll
 from .transport import Transport
+from .turns import Turns
 
 NAP = 0.001
 """Longest wait for the end of a transfer before new chunks are looked at, in seconds."""
@@ -40,6 +44,7 @@ class Mover:
         self._rooms, self._partners, self._transport = rooms, partners, transport
         self._mapped, self._keys, self._rank, self._tell = mapped, keys, rank, tell
         self._answer = kvffi.Answer()
+        self._turns = Turns()
         self._work = threading.Condition(rooms.lock)
         self._closed = False
         self._thread = threading.Thread(target=self._run, daemon=True, name="prefill transfers")
@@ -101,21 +106,14 @@ class Mover:
         return moving or finished or drained or bool(room.untold(ours))
 
     def _advance(self, room: PrefillRoom) -> None:
-        while (chunk := self._next(room)) is not None:
-            try:
-                for agent, transfer in self._start(room, chunk):
-                    with self._rooms.lock:
-                        room.moving.append((agent, transfer))
-                        if room.state.is_final:
-                            transfer.cancel()
-            finally:
-                with self._rooms.lock:
-                    room.is_starting = False
+        while (chunk := self._next(room)) is not None and self._post(room, chunk):
+            pass
         states = [(agent, transfer, transfer.poll()) for agent, transfer in list(room.moving)]
         with self._rooms.lock:
             for agent, transfer, state in states:
                 if state in ("done", "failed"):
                     room.moving.remove((agent, transfer))
+                    self._turns.ended()
                 if state in ("failed", "unsettled") and not room.state.is_final:
                     self._transport.failed(agent)
                     self._rooms.fail(room, f"a write to {agent} failed: {transfer.error()}")
@@ -124,18 +122,42 @@ class Mover:
 
     def _next(self, room: PrefillRoom) -> Chunk | None:
         with self._rooms.lock:
-            if not room.chunks or not room.is_complete or room.state.is_final:
+            if not room.chunks or not room.is_complete or room.state.is_final or not self._turns.may_post(room):
                 return None
             room.state = Poll.TRANSFERRING
             # From here on it is not drained, whoever asks.
             room.is_starting = True
             return room.chunks.popleft()
 
+    def _post(self, room: PrefillRoom, chunk: Chunk) -> bool:
+        """Posts a chunk to every decode worker of its request; false if some of it has to wait for its turn."""
+        try:
+            for agent, transfer in self._start(room, chunk):
+                with self._rooms.lock:
+                    room.begun.add(agent)
+                    room.moving.append((agent, transfer))
+                    if room.state.is_final:
+                        transfer.cancel()
+        except kvffi.WouldBlock as error:
+            with self._rooms.lock:
+                if not room.state.is_final:
+                    room.chunks.appendleft(chunk)
+                others = self._rooms.all()
+                can_end = any(other.moving and not other.is_stuck for other in others)
+                if not self._turns.refused(room, can_end=can_end):
+                    self._rooms.fail(room, f"no room for more: {error}; that has failed and does not settle")
+            return False
+        finally:
+            with self._rooms.lock:
+                room.is_starting = False
+        room.begun.clear()
+        return True
+
     def _start(self, room: PrefillRoom, chunk: Chunk) -> Iterator[tuple[str, kvffi.Transfer]]:
         with self._rooms.lock:
             readers = [(wanted, self._partners.get(wanted.agent)) for wanted in room.wanted.values()]
         for wanted, partner in readers:
-            if wanted.is_dummy:
+            if wanted.is_dummy or wanted.agent in room.begun:
                 continue
             if partner is None or partner.pair is None or partner.mapped is None:
                 # Whoever was there when the request began is not any more.
@@ -147,9 +169,10 @@ class Mover:
             answer = partner.pair.answer(request(self._mapped, partner.mapped, moves), self._answer)
             totals = answer.totals()
             if totals.num_descriptors:
-                room.num_bytes += totals.bytes
                 what = answer.descriptor_structs() if partner.is_alone else answer
-                yield wanted.agent, self._transport.start(wanted.agent, what, f"room {room.number}")
+                transfer = self._transport.start(wanted.agent, what, f"room {room.number}")
+                room.num_bytes += totals.bytes
+                yield wanted.agent, transfer
 
     def _moves(self, room: PrefillRoom, chunk: Chunk, wanted: Room, peer: Mapped) -> list[Move]:
         # Where decode deals tokens to several ranks, a page there has tokens of so many here.

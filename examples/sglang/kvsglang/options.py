@@ -48,3 +48,6 @@ class Options:
     """A post may copy all of its bytes inside the call: more than so many are posted in pieces."""
     most_posts: int = 16
     """Posts of one transfer that are under way at once: an abort waits for no more than these."""
+    most_in_flight: int = 0
+    """Bytes of all transfers that have not settled, 0 for the agent's default of 64 GiB. What exceeds it waits; a chunk
+    that does so by itself is posted when nothing else is under way."""

@@ -38,6 +38,8 @@ class PrefillRoom(AnyRoom):
     refused: set[tuple[str, int]] = field(default_factory=set)
     """Hosts and ports of decode workers to whom this request's number was refused: they have no say over it."""
     chunks: deque[Chunk] = field(default_factory=deque)
+    begun: set[str] = field(default_factory=set)
+    """Agents to whom the first of the chunks is under way, while it waits for room on the way to others."""
     moving: list[tuple[str, kvffi.Transfer]] = field(default_factory=list)
     """Agents, and what is on its way to them and has not settled."""
     is_starting: bool = False

@@ -22,7 +22,11 @@ class Transport:
 
     def __init__(self, spec: kvffi.Spec, options: Options) -> None:
         self.name = str(uuid.uuid4())
-        limits = kvffi.Limits(request_bytes=options.most_bytes, outstanding_requests=options.most_posts)
+        limits = kvffi.Limits(
+            request_bytes=options.most_bytes,
+            outstanding_requests=options.most_posts,
+            in_flight_bytes=options.most_in_flight,
+        )
         self._agent = kvffi.Agent(self.name, nixl=kvffi.NixlOptions(backend=options.backend), limits=limits)
         self._agent.register(spec)
         self._peers: dict[str, kvffi.Peer] = {}

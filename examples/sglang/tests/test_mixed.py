@@ -202,6 +202,31 @@ def test_the_death_of_a_decode_worker_of_the_other_kind_settles_when_it_is_decla
         assert prefill.call(7, "is_drained")
 
 
+def test_what_does_not_settle_and_leaves_no_room_fails_others_until_it_is_declared() -> None:
+    options = {"most_in_flight": 4096}
+    with deployment(Model(layers=(0, 1)), kinds=("ours", "sglang"), prefill_options=options) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        engines.start(Request(7, [1, 2], [10, 11]))
+        prefill.send(7, Chunk([1]))
+        assert until(lambda: decode.changed() > 0, PROMPTLY)
+        endpoint = f"127.0.0.1:{decode.ask('rank_port')}"
+        decode.kill()
+        prefill.send(7, Chunk([2]))
+        assert prefill.until(7, ["Failed"], 10) == "Failed"
+        decode = engines.decode[0] = Remote("sglang", engines.model, decode.place, decode.salt).ready()
+        engines.start(Request(8, [3], [12]))
+        prefill.send(8, Chunk([3]))
+        for worker in (prefill, decode):
+            assert worker.until(8, ["Failed", "Success"], 10) == "Failed"
+        assert "are in flight" in prefill.why(8)
+        assert "has failed and does not settle" in prefill.why(8)
+        assert prefill.ask("declare_gone", endpoint) == [7]
+        assert until(lambda: bool(prefill.call(7, "is_drained")), PROMPTLY)
+        engines.expected = [Expectation(decode.twin)]
+        engines.run(Request(9, [3], [12]))
+        engines.check()
+
+
 def test_sglangs_scheduler_finds_on_ours_what_it_reads_beyond_the_base_classes() -> None:
     with deployment(Model(layers=(0,)), kinds=("behind", "behind")) as engines:
         prefill, decode = engines.prefill[0], engines.decode[0]
