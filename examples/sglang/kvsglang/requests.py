@@ -102,28 +102,6 @@ def _ring(place: str, values: Any, slots: int) -> npt.NDArray[np.int64]:
     return row * slots + np.concatenate([np.arange(first, first + count) for first, count in (runs[:2], runs[2:])])
 
 
-def pages_of_slots(place: str, slots: Sequence[int] | npt.NDArray[Any], page_tokens: int) -> Pages:
-    """Pages of the token slots that an allocator gave out: whole pages, but for the last.
-
-    # Errors
-    `PageError` if a page does not begin at a multiple of its size or its slots do not follow one another.
-    """
-    given = np.asarray(slots, dtype=np.int64)
-    starts = given[::page_tokens]
-    wrong = np.flatnonzero(starts % page_tokens)
-    if wrong.size:
-        at = int(wrong[0]) * page_tokens
-        raise PageError(f"{place}[{at}]", f"slot {given[at]} begins a page and is no multiple of {page_tokens}")
-    expected = np.repeat(starts, page_tokens)[: given.size] + np.arange(given.size) % page_tokens
-    wrong = np.flatnonzero(given != expected)
-    if wrong.size:
-        at = int(wrong[0])
-        raise PageError(
-            f"{place}[{at}]", f"slot {given[at]} follows {given[at - 1]} inside a page; it must be one more"
-        )
-    return pages(place, starts // page_tokens)
-
-
 def request(local: Mapped, remote: Mapped, moves: Sequence[Move]) -> kvffi.Request:
     """The planner's request for a push of some rows.
 

@@ -16,7 +16,7 @@ from harness.settings import Settings
 from kvsglang import errors, peers
 from kvsglang.lists import Place
 from kvsglang.mapping import map_lists
-from kvsglang.requests import Move, pages, pages_of_slots, request, rows
+from kvsglang.requests import Move, pages, request, rows
 
 MODEL = Model(layers=(0, 1), mamba=Mamba(layers=(2,)))
 PLACE = Settings("prefill", 0)
@@ -214,14 +214,6 @@ def test_pages_outside_the_pool_are_refused(values: Any, says: str) -> None:
     with pytest.raises(errors.PageError) as raised:
         pages("kv", values, 40)
     assert says in str(raised.value)
-
-
-def test_slots_that_are_not_whole_pages_are_refused() -> None:
-    assert pages_of_slots("kv", [8, 9, 10, 11, 4, 5], 4).tolist() == [2, 1]
-    with pytest.raises(errors.PageError, match=r"kv\[4\]: slot 5 begins a page and is no multiple of 4"):
-        pages_of_slots("kv", [8, 9, 10, 11, 5, 6], 4)
-    with pytest.raises(errors.PageError, match=r"kv\[2\]: slot 12 follows 9 inside a page"):
-        pages_of_slots("kv", [8, 9, 12, 13], 4)
 
 
 def test_lists_of_different_length_are_refused() -> None:
