@@ -1,6 +1,8 @@
 //! An agent: one worker's end of all transfers.
 
 mod foreign;
+#[cfg(test)]
+mod panic_tests;
 mod peers;
 mod start;
 
