@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .bootstrap import BootstrapServer, PrefillInfo, Rank
+from .bootstrap import UNDERSTOOD, BootstrapServer, PrefillInfo, Rank
 from .decode import DecodeManager
+from .errors import SettingError
 from .lists import Place
 from .options import Options
 from .prefill import PrefillManager
@@ -56,7 +57,12 @@ def classes(options: Options | None = None) -> Classes:
 
 
 class _Manager:
-    """The base class's manager: one of either role."""
+    """The base class's manager: one of either role.
+
+    # Errors
+    `SettingError` for a prefill engine with groups of data or attention context parallelism, or for another setting of
+    who has what of a request that is not followed here; and those of the role.
+    """
 
     _options: Options
     # What schedulers look at.
@@ -76,14 +82,17 @@ class _Manager:
         context = importlib.import_module(f"{ENGINE}.runtime_context")
         network = importlib.import_module(f"{ENGINE}.utils.network")
         parallel = context.get_parallel()
+        disagg = context.get_disagg()
+        is_prefill = disaggregation_mode.value == "prefill"
+        _check(parallel, disagg, is_prefill)
         place = Place(
             parallel.attn_tp_rank, parallel.attn_tp_size, args.pp_rank, parallel.pp_size, parallel.attn_dcp_size
         )
         options = replace(self._options, host=network.get_local_ip_auto())
         self.kv_args = args
         self.role: PrefillManager | DecodeManager
-        if disaggregation_mode.value == "prefill":
-            address = f"{_reachable(context.get_serving().host)}:{context.get_disagg().disaggregation_bootstrap_port}"
+        if is_prefill:
+            address = _rendezvous(parallel, context.get_serving().host, disagg.disaggregation_bootstrap_port, network)
             self.role = PrefillManager(args, place, replace(options, bootstrap=address), is_mla=bool(is_mla_backend))
         else:
             self.role = DecodeManager(args, place, options, is_mla=bool(is_mla_backend))
@@ -97,8 +106,12 @@ class _Manager:
 
     @property
     def prefill_info_table(self) -> Mapping[str, PrefillInfo]:
-        """The prefill engines that are known, by the address of their rendezvous."""
-        return self.decode.engines()
+        """The prefill engines that are known, by the address of their rendezvous.
+
+        A scheduler looks for the group that serves a request. Of an engine with several groups every request is
+        refused, so there is nothing to look for.
+        """
+        return {address: replace(info, dp_size=1) for address, info in self.decode.engines().items()}
 
     def should_verify_kv_checksum(self, bootstrap_addr: str) -> bool:
         """Pages carry no checksums."""
@@ -209,6 +222,31 @@ class _Receiver(Receiver):
         super().send_metadata(kv_indices, aux_index, state_indices, decode_prefix_len)
 
 
-def _reachable(host: str) -> str:
-    """A wildcard is no address to connect to."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+def _check(parallel: Any, disagg: Any, is_prefill: bool) -> None:
+    """Refuses an engine that is split in ways that are not followed here.
+
+    # Errors
+    `SettingError`.
+    """
+    policy = "decode_allocation_policy"
+    served = [
+        ("attn_cp_size", parallel.attn_cp_size, 1),
+        (policy, disagg.disaggregation_decode_allocation_policy, UNDERSTOOD[policy]),
+    ]
+    if is_prefill:
+        served += [(name, getattr(parallel, name), 1) for name in ("attn_dp_size", "dp_size")]
+        cuts = ("enable_dsa_cache_layer_split", "enable_kv_cache_sharding")
+        served += [(name, getattr(parallel, name), UNDERSTOOD[name]) for name in cuts]
+    for name, value, only in served:
+        if value != only:
+            raise SettingError(name, value, only)
+
+
+def _rendezvous(parallel: Any, host: str, port: int, network: Any) -> str:
+    """Address of the engine's rendezvous. That of several nodes is the first one's, at the port that was free there."""
+    if parallel.dist_init_addr:
+        host = network.NetworkAddress.parse(parallel.dist_init_addr).resolved().host
+        if parallel.nnodes != 1:
+            port = parallel.world_group.broadcast_object(port, src=0)
+    # A wildcard is no address to connect to.
+    return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"

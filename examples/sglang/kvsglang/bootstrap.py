@@ -21,6 +21,16 @@ MOST_BYTES = 1 << 20
 """Length of an answer beyond which it is none."""
 MOST_RANKS = 1 << 16
 """Prefill workers of an engine."""
+UNDERSTOOD: dict[str, Any] = {
+    "dsv41_spec_layout": None,
+    "enable_dsa_cache_layer_split": False,
+    "enable_kv_cache_sharding": False,
+    "decode_allocation_policy": "early",
+}
+"""Settings of a prefill engine that say where its workers have what, or when they want to know where it goes. Nothing
+here follows them, so a decode worker takes no others than these."""
+ONE_GROUP = ("attn_cp_size", "attn_dp_size", "system_dp_size")
+"""Sizes of a registration that have to be 1: the workers of several groups would have the same ranks."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,12 @@ class PrefillInfo:
     """Ranks of context parallelism of its attention."""
     dp_size: int = 1
     """Its groups of data parallelism."""
+    kv_layout: str | None = None
+    """How the bytes of its pages are laid out, where a cache has several ways."""
+    follow_bootstrap_room: bool = True
+    """Whether a request's number says which of its groups serves it: SGLang's scheduler looks at it."""
+    unserved: tuple[tuple[str, str], ...] = ()
+    """Those of `UNDERSTOOD` that are set to something else, and to what."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +131,6 @@ class _Table:
         self._lock = threading.Lock()
         self._engine: dict[str, Any] = {}
         self._ranks: dict[tuple[int, int], dict[str, Any]] = {}
-        self._dp_ranks: dict[str, int] = {}
 
     def get(self, path: str) -> tuple[int, Any]:
         url = urlsplit(path)
@@ -126,6 +141,7 @@ class _Table:
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         try:
             key = int(query["target_tp_rank"]), int(query["target_pp_rank"])
+            group = int(query.get("prefill_dp_rank", 0)), int(query.get("prefill_cp_rank", 0))
         except (KeyError, ValueError):
             return 400, "give target_tp_rank and target_pp_rank"
         with self._lock:
@@ -134,24 +150,22 @@ class _Table:
                 return 503, f"{len(self._ranks)} of {expected} prefill workers are registered"
             if key == (-1, -1):
                 return 200, self._engine
-            rank = self._ranks.get(key)
-        return (200, rank) if rank else (404, f"there is no rank {key}")
+            rank = self._ranks.get(key) if group == (0, 0) else None
+        return (200, rank) if rank else (404, f"there is no rank {key} of group {group}")
 
     def put(self, path: str, body: bytes) -> tuple[int, Any]:
         try:
-            data = json.loads(body)
-            return self._put(urlsplit(path).path, data)
+            return self._put(urlsplit(path).path, json.loads(body))
         except (KeyError, TypeError, ValueError) as error:
             return 400, f"{type(error).__name__}: {error}"
 
     def _put(self, path: str, data: dict[str, Any]) -> tuple[int, Any]:
+        if path != "/route":
+            return 404, "there is /route"
+        for size in ONE_GROUP:
+            if int(data[size]) != 1:
+                return 400, f"{size} is {data[size]}; only 1 is served"
         with self._lock:
-            if path == "/register_dp_rank":
-                self._dp_ranks[str(int(data["bootstrap_room"]))] = int(data["dp_rank"])
-                return 200, "OK"
-            if path == "/query_dp_ranks":
-                rooms = [str(int(room)) for room in data["bootstrap_rooms"]]
-                return 200, {room: self._dp_ranks[room] for room in rooms if room in self._dp_ranks}
             engine = {
                 "attn_tp_size": int(data["attn_tp_size"]),
                 "attn_cp_size": int(data["attn_cp_size"]),
@@ -161,6 +175,8 @@ class _Table:
                 "kv_cache_dtype": data["kv_cache_dtype"],
                 "follow_bootstrap_room": True,
             }
+            if data.get("kv_layout") is not None:
+                engine["kv_layout"] = str(data["kv_layout"])
             if engine != self._engine:
                 # An engine of another shape took the place of one that is gone.
                 self._engine = engine
@@ -172,8 +188,17 @@ class _Table:
         return 200, "OK"
 
 
-def register(address: str, place: Place, host: str, port: int, page_tokens: int, dtype: str, blob: str) -> None:
-    """Says where a prefill worker listens, and what its agent is.
+def register(
+    address: str,
+    place: Place,
+    host: str,
+    port: int,
+    page_tokens: int,
+    dtype: str,
+    blob: str,
+    kv_layout: str | None = None,
+) -> None:
+    """Says where a prefill worker listens, what its pages are and what its agent is.
 
     # Errors
     `ConnectionError` if the rendezvous cannot be reached or refuses.
@@ -193,6 +218,7 @@ def register(address: str, place: Place, host: str, port: int, page_tokens: int,
         "rank_port": port,
         "page_size": page_tokens,
         "kv_cache_dtype": dtype,
+        "kv_layout": kv_layout,
         "blob": blob,
     }
     status, answer = _ask(address, "PUT", "/route", body)
@@ -223,6 +249,9 @@ def look_up(address: str) -> PrefillInfo | None:
         data.text("kv_cache_dtype") if data.has("kv_cache_dtype") else None,
         data.number("attn_cp_size", 1, MOST_RANKS) if data.has("attn_cp_size") else 1,
         data.number("dp_size", 1, MOST_RANKS) if data.has("dp_size") else 1,
+        data.text("kv_layout") if data.has("kv_layout") else None,
+        data.flag("follow_bootstrap_room") if data.has("follow_bootstrap_room") else True,
+        data.others(UNDERSTOOD),
     )
 
 
@@ -278,6 +307,20 @@ class _Answer:
         if not isinstance(value, str):
             raise self.wrong(key, f"{value!r:.40} is no text")
         return value
+
+    def flag(self, key: str) -> bool:
+        value = self._data.get(key)
+        if not isinstance(value, bool):
+            raise self.wrong(key, f"{value!r:.40} is neither true nor false")
+        return value
+
+    def others(self, understood: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+        """What is set to something else than that."""
+        return tuple(
+            (key, f"{self._data[key]!s:.80}")
+            for key, value in understood.items()
+            if self.has(key) and self._data[key] != value
+        )
 
     def wrong(self, key: str, problem: str) -> MessageError:
         return MessageError(self._name, f"{key}: {problem}")

@@ -159,10 +159,17 @@ class Engines:
     def _fit(self, info: PrefillInfo) -> None:
         if info.cp_size != 1:
             raise PeerError("context parallelism of prefill attention", 1, info.cp_size)
+        if info.dp_size != 1:
+            raise PeerError("data parallelism of a prefill engine (dp_size)", 1, info.dp_size)
+        for setting, value in info.unserved:
+            raise PeerError(setting, bootstrap.UNDERSTOOD[setting], value)
         if info.page_tokens is not None and info.page_tokens != self._lists.page_tokens:
             raise PeerError("page_size", self._lists.page_tokens, info.page_tokens)
         if info.dtype is not None and info.dtype != self._lists.dtype:
             raise PeerError("kv_cache_dtype", self._lists.dtype, info.dtype)
+        layout = self._lists.kv_layout
+        if info.kv_layout is not None and layout is not None and info.kv_layout != layout:
+            raise PeerError("kv_layout", layout, info.kv_layout)
 
     def _partners(self, info: PrefillInfo) -> list[tuple[int, int]]:
         """TP and PP ranks that may hold what this worker reads: those whose share of the heads meets its own."""

@@ -123,6 +123,14 @@ class PeerError(IntegrationError):
         self.what, self.here, self.there = what, here, there
 
 
+class SettingError(IntegrationError):
+    """An engine is set to something that is not served."""
+
+    def __init__(self, setting: str, value: object, only: object) -> None:
+        super().__init__(f"{setting} is {value}; only {only} is served, set it to that")
+        self.setting, self.value, self.only = setting, value, only
+
+
 class TooManyPeersError(IntegrationError):
     """A decode worker for which a prefill worker has no room."""
 

@@ -124,6 +124,11 @@ class Lists:
     ring_slots: int | None = None
     """Slots of a request's ring of `dsa_tail`."""
 
+    @property
+    def kv_layout(self) -> str | None:
+        """How the bytes of a page are laid out, where a cache has several ways."""
+        return self.extra.get("kv_layout")
+
 
 def read(args: Any, options: Options, *, is_mla: bool) -> Lists:
     """Checks an engine's KVArgs.

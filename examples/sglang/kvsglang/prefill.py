@@ -64,7 +64,7 @@ class PrefillManager:
     def _introduce(self) -> None:
         lists, port = self.lists, self._socket.port
         where = self.options.bootstrap, self.place, self.options.host, port
-        bootstrap.register(*where, lists.page_tokens, lists.dtype, self._transport.blob())
+        bootstrap.register(*where, lists.page_tokens, lists.dtype, self._transport.blob(), lists.kv_layout)
 
     @property
     def endpoint(self) -> str:

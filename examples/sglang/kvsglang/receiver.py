@@ -30,9 +30,11 @@ class Receiver(Scheduled):
         self.request = manager.open(room, address)
 
     def init(self, prefill_dp_rank: int = 0) -> None:
-        """Finds the prefill workers."""
-        del prefill_dp_rank
+        """Finds the prefill workers. An engine whose groups of data parallelism are several is refused."""
         self.manager.connect(self.request)
+        if prefill_dp_rank:
+            reason = f"prefill_dp_rank is {prefill_dp_rank}; a prefill engine that is served has group 0 alone"
+            self.manager.rooms.abort(self.room, reason, self.request)
 
     def send_metadata(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import time
 from collections.abc import Iterator
 
@@ -29,6 +30,15 @@ def address() -> Iterator[str]:
 
 def register(address: str, place: Place, port: int) -> None:
     bootstrap.register(address, place, "127.0.0.1", port, 16, "bfloat16", "blob")
+
+
+def ask(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(address, timeout=5)
+    connection.request(method, path, body)
+    answer = connection.getresponse()
+    content = answer.read().decode()
+    connection.close()
+    return answer.status, content
 
 
 def test_an_engine_is_known_once_all_its_workers_are(address: str) -> None:
@@ -72,6 +82,8 @@ def test_a_rendezvous_that_is_not_there_is_no_engine() -> None:
         ({**INFO, "attn_tp_size": 10**9}, "attn_tp_size: 1000000000 is no number"),
         ({**INFO, "attn_tp_size": 60000, "pp_size": 60000}, "more than 65536 workers"),
         ({**INFO, "page_size": "8"}, "page_size: '8' is no number"),
+        ({**INFO, "kv_layout": 7}, "kv_layout: 7 is no text"),
+        ({**INFO, "follow_bootstrap_room": "yes"}, "follow_bootstrap_room: 'yes' is neither true nor false"),
     ],
 )
 def test_an_answer_that_describes_no_engine_is_refused_with_what_is_wrong(info: object, says: str) -> None:
@@ -141,14 +153,66 @@ def test_what_is_no_address_is_no_engine(address: str) -> None:
         ("PUT", "/route", b"{", 400),
         ("PUT", "/route", b"{}", 400),
         ("PUT", "/route", b"[]", 400),
+        ("POST", "/elsewhere", b"{}", 404),
     ],
 )
 def test_a_bad_question_gets_an_answer(address: str, method: str, path: str, body: bytes | None, status: int) -> None:
-    connection = http.client.HTTPConnection(address, timeout=5)
-    connection.request(method, path, body)
-    assert connection.getresponse().status == status
-    connection.close()
+    assert ask(address, method, path, body)[0] == status
     assert bootstrap.is_alive(address)
+
+
+@pytest.mark.parametrize("size", ["attn_cp_size", "attn_dp_size", "system_dp_size"])
+def test_a_worker_of_one_group_of_several_is_not_registered(address: str, size: str) -> None:
+    sizes = {"attn_cp_size": 1, "attn_dp_size": 1, "system_dp_size": 1, size: 2}
+    status, answer = ask(address, "PUT", "/route", json.dumps(sizes).encode())
+    assert (status, answer) == (400, f"{size} is 2; only 1 is served")
+    assert bootstrap.look_up(address) is None
+
+
+def test_a_worker_of_another_group_is_not_there(address: str) -> None:
+    register(address, Place(), 4000)
+    for group, status in (((0, 0), 200), ((1, 0), 404), ((0, 1), 404)):
+        where = f"prefill_dp_rank={group[0]}&prefill_cp_rank={group[1]}&target_tp_rank=0&target_pp_rank=0"
+        assert ask(address, "GET", f"/route?{where}")[0] == status
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kv_layout": "layout A"}, "kv_layout is layout B here and layout A at the peer"),
+        ({"attn_cp_size": 2}, "context parallelism of prefill attention is 1 here and 2 at the peer"),
+        ({"dp_size": 2}, "(dp_size) is 1 here and 2 at the peer"),
+        ({"dp_size": 2, "follow_bootstrap_room": False}, "(dp_size) is 1 here and 2 at the peer"),
+        ({"dsv41_spec_layout": {"num_draft_tokens": 4}}, "dsv41_spec_layout is None here and {'num_draft_tokens': 4}"),
+        ({"enable_kv_cache_sharding": True}, "enable_kv_cache_sharding is False here and True at the peer"),
+        ({"enable_dsa_cache_layer_split": True}, "enable_dsa_cache_layer_split is False here and True at the peer"),
+        ({"decode_allocation_policy": "prefill_complete"}, "decode_allocation_policy is early here and prefill_comp"),
+    ],
+)
+def test_an_engine_whose_workers_have_something_else_of_a_request_is_refused(
+    change: dict[str, object], says: str
+) -> None:
+    with liar({**INFO, **change}, RANK) as address:
+        place = Settings("decode", int(address.rpartition(":")[2]))
+        decode = Remote("ours", Model(layers=(0,)), place, 2, {"lists": {"kv_layout": "layout B"}}).ready()
+        try:
+            decode.receiver(1)
+            assert decode.poll(1) == "Failed"
+            assert says in decode.why(1)
+        finally:
+            decode.stop()
+
+
+def test_settings_that_are_as_they_are_understood_are_no_reason_to_refuse() -> None:
+    layout = {"kv_layout": "layout B", "prefill_http_port": 30000}
+    with liar({**INFO, **layout, **bootstrap.UNDERSTOOD}, RANK) as address:
+        place = Settings("decode", int(address.rpartition(":")[2]))
+        decode = Remote("ours", Model(layers=(0,)), place, 2, {"lists": {"kv_layout": "layout B"}}).ready()
+        try:
+            decode.receiver(1)
+            assert decode.poll(1) == "WaitingForInput"
+        finally:
+            decode.stop()
 
 
 def test_ranks_meet_whose_shares_do() -> None:

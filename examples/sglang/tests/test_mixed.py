@@ -15,7 +15,7 @@ from harness.midway import MODEL as HALFWAY
 from harness.model import Mamba, Model
 from harness.models import COMPRESSED, HYBRID, INDEXED, LAYERS, RINGS, UNEVEN_WINDOW, WINDOW
 from harness.settings import Settings
-from harness.worker import Chunk, Remote
+from harness.worker import Chunk, Remote, WorkerError
 
 try:
     folder()
@@ -109,6 +109,34 @@ def test_position_goes_wrong_where_names_do_not() -> None:
             line for e, w in zip(engines.expected, engines.decode, strict=True) for line in e.differences(w.memory())
         ]
         assert any("layer 7 v" in line for line in wrong)
+
+
+@pytest.mark.parametrize("side", list(KINDS))
+def test_pages_of_another_layout_are_refused_and_not_written(side: str) -> None:
+    here, there = ({"lists": {"kv_layout": f"layout {name}"}} for name in "AB")
+    model = Model(layers=(0, 1))
+    with deployment(model, kinds=KINDS[side], prefill_options=here, decode_options=there) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        prefill.sender(7, 2, 3)
+        if side == "decode is SGLang's":
+            # It does not come to a request.
+            with pytest.raises(WorkerError, match="kv_layout=layout A, but decode server has kv_layout=layout B"):
+                decode.receiver(7)
+        else:
+            decode.receiver(7)
+            assert decode.poll(7) == "Failed"
+            assert "kv_layout is layout B here and layout A at the peer" in decode.reason(7)
+            assert prefill.until(7, ["Failed"], PROMPTLY) == "Failed"
+        engines.check()
+
+
+@pytest.mark.parametrize("side", list(KINDS))
+def test_pages_of_one_layout_travel_also_where_one_side_does_not_name_it(side: str) -> None:
+    named: dict[str, Any] = {"lists": {"kv_layout": "layout A"}}
+    for theirs in ({}, named) if side != "both are ours" else (named,):
+        with deployment(Model(layers=(0,)), kinds=KINDS[side], prefill_options=named, decode_options=theirs) as engines:
+            engines.run(Request(7, [1, 2], [10, 11]))
+            engines.check()
 
 
 @pytest.mark.parametrize("side", ["prefill is SGLang's", "decode is SGLang's"])

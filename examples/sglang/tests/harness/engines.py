@@ -17,7 +17,8 @@ class Engine:
 
     manager: Any
     sender: Callable[[int], Any]
-    receiver: Callable[[int], Any]
+    receiver: Callable[[int, int], Any]
+    """By room and group of data parallelism."""
     close: Callable[[], object]
 
 
@@ -53,17 +54,17 @@ def _ours(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, 
         return Engine(prefill, lambda room: Sender(prefill, address, room), _none, close)
     decode = DecodeManager(args, where, Options(device="dram", **options), is_mla=mla)
 
-    def receiver(room: int) -> Receiver:
+    def receiver(room: int, group: int) -> Receiver:
         # A request of an engine that does not fit fails by itself, on both sides.
         _until(lambda: decode.try_ensure_parallel_info(address))
         request = Receiver(decode, address, room)
-        request.init(0)
+        request.init(group)
         return request
 
     return Engine(decode, _none, receiver, decode.close)
 
 
-def _none(_room: int) -> Any:
+def _none(_room: int, _group: int = 0) -> Any:
     raise NotImplementedError("the other role has these")
 
 
@@ -89,10 +90,10 @@ def _sglang(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str
         server = nixl.NixlKVBootstrapServer(place.host, place.bootstrap_port)
     manager = nixl.NixlKVManager(args, mode, _ServerArgs(), mla)
 
-    def receiver(room: int) -> Any:
+    def receiver(room: int, group: int) -> Any:
         _until(lambda: manager.try_ensure_parallel_info(address))
         request = nixl.NixlKVReceiver(manager, address, room)
-        request.init(0)
+        request.init(group)
         return request
 
     def close() -> None:
@@ -114,10 +115,10 @@ def _behind(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str
     server = made.bootstrap_server(place.host, place.bootstrap_port) if is_first else None
     manager = _retried(lambda: made.manager(args, mode, _ServerArgs(), mla))
 
-    def receiver(room: int) -> Any:
+    def receiver(room: int, group: int) -> Any:
         _until(lambda: bool(manager.try_ensure_parallel_info(address)))
         request = made.receiver(manager, address, room)
-        request.init(0)
+        request.init(group)
         return request
 
     def close() -> None:

@@ -237,6 +237,9 @@ def _accessors(settings: Settings) -> dict[str, Callable[[], Any]]:
         "linear_attn_tp_size": settings.tp_size,
         "max_prefill_buffer_tokens": 16384,
     }
+    for record in answers.values():
+        if isinstance(record, _Record):
+            vars(record).update({name: value for name, value in settings.told.items() if name in vars(record)})
     return {name: partial(_same, value) for name, value in answers.items()}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -22,3 +24,5 @@ class Settings:
     """Ranks that decode context parallelism deals tokens to."""
     folder: str = ""
     """Where the processes of one engine leave each other a file; needed with several stages."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What of SGLang's configuration is otherwise than these replacements have it, by name."""

@@ -81,8 +81,8 @@ class _Host:
             np.array(chunk.pages, dtype=np.int32), chunk.state, len(chunk.pages) * self.page_tokens
         )
 
-    def receiver(self, room: int) -> None:
-        self.requests[room] = self.engine.receiver(room)
+    def receiver(self, room: int, group: int = 0) -> None:
+        self.requests[room] = self.engine.receiver(room, group)
 
     def receive(self, room: int, pages: list[int], aux: int | None, state: Any, prefix: int | None) -> None:
         self.requests[room].send_metadata(np.array(pages, dtype=np.int32), aux, state, prefix)
