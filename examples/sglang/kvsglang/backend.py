@@ -61,7 +61,7 @@ class _Manager:
 
     # Errors
     `SettingError` for a prefill engine with groups of data or attention context parallelism, or for another setting of
-    who has what of a request that is not followed here; and those of the role.
+    who has what of a request that is not followed here; `AddressError` for IPv6; and those of the role.
     """
 
     _options: Options

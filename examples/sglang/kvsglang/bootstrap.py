@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from . import addresses
 from .errors import MessageError
 from .lists import Place
 
@@ -76,9 +77,15 @@ class Rank:
 
 
 class BootstrapServer:
-    """Holds where the prefill workers of one engine are. Closes with `close`."""
+    """Holds where the prefill workers of one engine are. Closes with `close`.
+
+    # Errors
+    `AddressError` for an IPv6 address, or a port that nobody could know; `OSError` if it cannot be listened on.
+    """
 
     def __init__(self, host: str, port: int) -> None:
+        addresses.host("host of the rendezvous", host)
+        addresses.port("port of the rendezvous", port)
         table = _Table()
 
         class Handler(BaseHTTPRequestHandler):
@@ -267,9 +274,9 @@ def find(address: str, tp_rank: int, pp_rank: int) -> Rank:
     data = _Answer(address, answer)
     blob = data.text("blob") if data.has("blob") else ""
     host = data.text("rank_ip")
-    if not host:
-        raise data.wrong("rank_ip", "it is empty")
-    return Rank(tp_rank, pp_rank, host, data.number("rank_port", 1, (1 << 16) - 1), blob)
+    if not host or ":" in host:
+        raise data.wrong("rank_ip", f"{host!r:.40} is neither an IPv4 address nor the name of a host")
+    return Rank(tp_rank, pp_rank, host, data.number("rank_port", 1, addresses.HIGHEST_PORT), blob)
 
 
 def is_alive(address: str) -> bool:

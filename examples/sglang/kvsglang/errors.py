@@ -131,6 +131,14 @@ class SettingError(IntegrationError):
         self.setting, self.value, self.only = setting, value, only
 
 
+class AddressError(IntegrationError):
+    """An address that cannot be listened on or connected to."""
+
+    def __init__(self, place: str, address: str, advice: str) -> None:
+        super().__init__(f"{place} is {address!r}; give {advice}")
+        self.place, self.address, self.advice = place, address, advice
+
+
 class TooManyPeersError(IntegrationError):
     """A decode worker for which a prefill worker has no room."""
 

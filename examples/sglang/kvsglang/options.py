@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from . import addresses
+
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a manager. Times are in seconds."""
+    """Settings of a manager. Times are in seconds.
+
+    # Errors
+    `AddressError` for a `host` or `bootstrap` that is none.
+    """
 
     host: str = "127.0.0.1"
     """Address at which this worker listens."""
@@ -51,3 +57,8 @@ class Options:
     most_in_flight: int = 0
     """Bytes of all transfers that have not settled, 0 for the agent's default of 64 GiB. What exceeds it waits; a chunk
     that does so by itself is posted when nothing else is under way."""
+
+    def __post_init__(self) -> None:
+        addresses.host("host", self.host)
+        if self.bootstrap:
+            addresses.endpoint("bootstrap", self.bootstrap)
