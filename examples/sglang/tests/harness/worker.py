@@ -6,9 +6,11 @@ import faulthandler
 import hashlib
 import multiprocessing
 import os
+import signal
 import time
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +168,12 @@ def _main(pipe: Any, kind: str, model: Model, place: Settings, salt: int, option
             pipe.send(("error", (type(error).__name__, str(error), traceback.format_exc())))
 
 
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs: a busy machine stops them one by one."""
+    threads = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
+    return all(thread.rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
 class Remote:
     """A worker process, as the test sees it: every method of the worker's host is a method here."""
 
@@ -208,8 +216,14 @@ class Remote:
         return value
 
     def signal(self, number: int) -> None:
-        """Sends the process a signal."""
-        os.kill(self.process.pid or 0, number)
+        """Sends the process a signal. One that stops it has stopped all of its threads when this returns."""
+        pid = self.process.pid or 0
+        os.kill(pid, number)
+        end = time.monotonic() + PATIENCE
+        while number == signal.SIGSTOP and not _is_stopped(pid):
+            if time.monotonic() > end:
+                raise TimeoutError(f"the {self.place.role} worker did not stop in {PATIENCE} s")
+            time.sleep(0.001)
 
     def kill(self) -> None:
         """Ends the process at once, as a crash would."""
