@@ -216,7 +216,11 @@ class Engines:
                 said = peers.for_stage(said, self._lists, self._options.stages[rank.pp_rank])
         self._socket.send(rank.endpoint, said.frames())
         with self._lock:
-            self._registered[key] = rank
+            # Whoever is registered goes by being lost, and with him what was asked of him.
+            if self._registered.setdefault(key, rank) != rank:
+                if rank in self._watched:
+                    self._retired[rank] = self._watched.pop(rank)
+                raise ConnectionError(f"the prefill engine behind {address} was started again meanwhile")
             self._doubtful.discard(key)
 
     def _lose(self, address: str, reason: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import zmq
 from harness.deployment import deployment, free_port
+from harness.liar import INFO, RANK, liar
 from harness.midway import MODEL, PAGES, PROMPTLY, SLOW, begin, cut, until
 from harness.model import Model, build
 from harness.settings import Settings
@@ -140,6 +141,33 @@ def test_a_prefill_worker_that_lives_hears_that_its_engine_is_taken_for_lost(wir
         assert "lost the prefill engine behind" in engines.prefill.rooms.reason(1)
         assert until(lambda: not engines.decode.held(), PROMPTLY)
         assert ABORT_ACK in wire.said
+
+
+def test_of_two_workers_found_at_one_place_the_second_is_not_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request finds an engine, another its successor, and the first registers when the second has."""
+    send = ControlSocket.send
+    rank = {**RANK, "rank_port": free_port()}
+    with both(close_timeout=0.0) as engines, liar(INFO, rank) as address:
+        decode = engines.decode
+        assert decode.try_ensure_parallel_info(address)
+        one, two, three = (Receiver(decode, address, room) for room in (1, 2, 3))
+
+        def interrupted(self: ControlSocket, endpoint: str, frames: Frames) -> None:
+            monkeypatch.setattr(ControlSocket, "send", send)
+            rank["rank_port"] = free_port()
+            two.init(0)
+            send(self, endpoint, frames)
+
+        monkeypatch.setattr(ControlSocket, "send", interrupted)
+        one.init(0)
+        assert (one.poll(), two.poll()) == (Poll.FAILED, Poll.WAITING_FOR_INPUT)
+        assert "was started again meanwhile" in decode.rooms.reason(1)
+        two.send_metadata([1, 2], None, None, 0)
+        assert two.poll() is Poll.TRANSFERRING
+        # So the loss of the one that was is seen.
+        rank["rank_port"] = free_port()
+        three.init(0)
+        assert (two.poll(), three.poll()) == (Poll.FAILED, Poll.WAITING_FOR_INPUT)
 
 
 def test_a_prefill_worker_that_closes_says_so(wire: Wire) -> None:

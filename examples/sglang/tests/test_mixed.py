@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import zmq
 from harness.deployment import PREFILL_SALT, Request, deployment, scenario
 from harness.expect import Expectation
 from harness.loader import MissingEngineError, folder
@@ -16,6 +17,8 @@ from harness.model import Mamba, Model
 from harness.models import COMPRESSED, HYBRID, INDEXED, LAYERS, RINGS, UNEVEN_WINDOW, WINDOW
 from harness.settings import Settings
 from harness.worker import Chunk, Remote, WorkerError
+
+from kvsglang.messages import Abort, AbortAck
 
 try:
     folder()
@@ -228,6 +231,25 @@ def test_the_death_of_a_decode_worker_of_the_other_kind_settles_when_it_is_decla
         assert prefill.ask("declare_gone", endpoint) == [7]
         prefill.sleep(0.2)
         assert prefill.call(7, "is_drained")
+
+
+def test_an_abort_that_comes_again_is_answered_by_the_other_kind_and_harms_nothing() -> None:
+    context = zmq.Context()
+    with (
+        deployment(Model(layers=(0, 1)), kinds=("sglang", "ours")) as engines,
+        context,
+        context.socket(zmq.PULL) as answers,
+        context.socket(zmq.PUSH) as words,
+    ):
+        port = answers.bind_to_random_port("tcp://127.0.0.1")
+        words.connect(f"tcp://127.0.0.1:{engines.prefill[0].ask('rank_port')}")
+        engines.run(Request(7, [1, 2], [10, 11]))
+        for _ in range(3):
+            words.send_multipart(Abort(7, "127.0.0.1", port, 3, "not wanted").frames())
+            assert answers.poll(2000)
+            assert AbortAck.parse(answers.recv_multipart()) == AbortAck(7, 0, 3)
+        engines.run(Request(7, [3, 4], [12, 13]))
+        engines.check()
 
 
 def test_what_does_not_settle_and_leaves_no_room_fails_others_until_it_is_declared() -> None:
