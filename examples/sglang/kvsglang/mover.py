@@ -23,7 +23,7 @@ from .transport import Transport
 from .turns import Turns
 
 NAP = 0.001
-"""Longest wait for the end of a transfer before new chunks are looked at, in seconds."""
+"""Longest wait for the end of a transfer before new chunks are looked at, and for a chunk's event, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,7 @@ class Mover:
                     break
                 ours = self._partners.ours()
                 if not any(self._has_work(room, ours) for room in rooms):
-                    # What failed and has not settled is looked at now and then.
-                    self._work.wait(0.05 if any(room.moving for room in rooms) else 0.5)
+                    self._work.wait(self._pause(rooms))
             for room in rooms:
                 try:
                     self._advance(room)
@@ -99,9 +98,17 @@ class Mover:
             self._rooms.forget(room)
         return self._rooms.all()
 
+    def _pause(self, rooms: list[PrefillRoom]) -> float:
+        """Seconds until rooms without work are looked at. Nobody says when an event has come."""
+        if any(room.is_held and room.chunks for room in rooms):
+            return NAP
+        # What failed and has not settled is looked at now and then.
+        return 0.05 if any(room.moving for room in rooms) else 0.5
+
     def _has_work(self, room: PrefillRoom, ours: set[str]) -> bool:
-        moving = bool(room.moving or room.chunks) and room.is_complete and not room.is_stuck
-        finished = room.all_queued and room.is_complete and not room.state.is_final
+        ready = bool(room.chunks) and not room.is_held
+        moving = bool(room.moving or ready) and room.is_complete and not room.is_stuck
+        finished = room.all_queued and not room.chunks and room.is_complete and not room.state.is_final
         drained = any(room.is_drained(agent) for agent, _ in room.acknowledge.values())
         return moving or finished or drained or bool(room.untold(ours))
 
@@ -123,6 +130,12 @@ class Mover:
     def _next(self, room: PrefillRoom) -> Chunk | None:
         with self._rooms.lock:
             if not room.chunks or not room.is_complete or room.state.is_final or not self._turns.may_post(room):
+                return None
+            after = room.chunks[0].after
+        # The device is asked without the lock. Nobody else takes a chunk, but a request that fails drops all of them.
+        room.is_held = after is not None and not after.query()
+        with self._rooms.lock:
+            if room.is_held or room.state.is_final:
                 return None
             room.state = Poll.TRANSFERRING
             # From here on it is not drained, whoever asks.

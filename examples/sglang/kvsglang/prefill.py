@@ -22,7 +22,7 @@ from .messages import ABORT, GUARD, REGISTRATION, STATUS, Abort, AbortAck, Frame
 from .mover import Mover
 from .options import Options
 from .partners import Partner, Partners
-from .prefill_room import Chunk, PrefillRoom
+from .prefill_room import Chunk, Event, PrefillRoom
 from .requests import Pages, distinct, pages, state_lists
 from .requests import rows as state_rows
 from .rooms import Rooms
@@ -139,13 +139,13 @@ class PrefillManager:
                 # Whatever the engine gave, its scheduler goes on.
                 self._fail(room, why(error))
 
-    def send(self, room: PrefillRoom, kv: Any, state: Any) -> None:
-        """Queues pages. What is wrong with them fails the room, on both sides."""
+    def send(self, room: PrefillRoom, kv: Any, state: Any, after: Event | None = None) -> None:
+        """Queues pages, to be read after an event. What is wrong with them fails the room, on both sides."""
         with self.rooms.lock:
             if not self.rooms.has(room) or room.state.is_final:
                 return
             try:
-                self._queue(room, kv, state)
+                self._queue(room, kv, state, after)
             except Exception as error:  # noqa: BLE001
                 # Whatever the engine gave, its scheduler goes on.
                 self._fail(room, why(error))
@@ -267,7 +267,7 @@ class PrefillManager:
 
     # Rooms; the lock is held.
 
-    def _queue(self, room: PrefillRoom, kv: Any, state: Any) -> None:
+    def _queue(self, room: PrefillRoom, kv: Any, state: Any, after: Event | None) -> None:
         given = pages(f"kv_indices of room {room.number}", kv, self.mapped.num_rows.get(KV))
         first = room.cursor
         room.cursor += len(given)
@@ -282,7 +282,7 @@ class PrefillManager:
                 for i, (key, values) in enumerate(zip(self._keys, given_state, strict=True))
             )
         room.all_queued = is_last
-        room.chunks.append(Chunk(first, given, is_last, rows))
+        room.chunks.append(Chunk(first, given, is_last, rows, after))
 
     def _settle_start(self, room: PrefillRoom) -> None:
         if room.state is Poll.BOOTSTRAPPING and room.owner is not None and room.is_complete:

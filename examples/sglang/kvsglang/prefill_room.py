@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import kvffi
 
@@ -12,6 +13,13 @@ from .messages import Room
 from .requests import Pages
 from .rooms import AnyRoom
 from .states import Poll
+
+
+class Event(Protocol):
+    """Something that the engine's device comes to, such as torch's event of CUDA."""
+
+    def query(self) -> bool:
+        """Whether it has; does not wait for it."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,8 @@ class Chunk:
     kv: Pages
     is_last: bool
     state: tuple[Pages | None, ...] = ()
+    after: Event | None = None
+    """What its pages are not to be read before: until then somebody writes them."""
 
 
 @dataclass
@@ -42,6 +52,8 @@ class PrefillRoom(AnyRoom):
     """Agents to whom the first of the chunks is under way, while it waits for room on the way to others."""
     moving: list[tuple[str, kvffi.Transfer]] = field(default_factory=list)
     """Agents, and what is on its way to them and has not settled."""
+    is_held: bool = False
+    """Whether the first of `chunks` waits for its event, as it was last looked at."""
     is_starting: bool = False
     """Whether a chunk has been taken and what moves it is not in `moving` yet."""
     num_bytes: int = 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from .prefill import PrefillManager
-from .prefill_room import PrefillRoom
+from .prefill_room import Event, PrefillRoom
 from .scheduled import Scheduled
 
 
 class Sender(Scheduled):
     """Is told pages chunk by chunk; the chunk that completes the announced number is the last.
+
+    SGLang sends the part of a prompt that is cached while a forward that came before may still write it. It leaves what
+    tells the end of that in `_early_send_wait_event`: the chunk that comes next is not read before.
 
     # Errors
     `RoomTakenError` if the number belongs to a request that is not over.
@@ -22,6 +25,7 @@ class Sender(Scheduled):
 
     def __init__(self, manager: PrefillManager, address: str, room: int, has_dp_rank: bool = False) -> None:
         del address, has_dp_rank
+        self._early_send_wait_event: Event | None = None
         self.manager, self.room = manager, room
         self.request = manager.open(room, self)
 
@@ -43,7 +47,8 @@ class Sender(Scheduled):
         Pages that are out of range or more than announced fail the request, here and at the decode worker.
         """
         del num_kv_tokens
-        self.manager.send(self.request, kv_indices, state_indices)
+        after, self._early_send_wait_event = self._early_send_wait_event, None
+        self.manager.send(self.request, kv_indices, state_indices, after)
 
     def is_drained(self) -> bool:
         """Whether nothing reads the request's pages any more."""

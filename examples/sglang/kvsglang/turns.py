@@ -26,7 +26,8 @@ class Turns:
 
     def may_post(self, room: PrefillRoom) -> bool:
         """Whether a request may post now; the rooms' lock is held."""
-        if self._first is not None and (self._first.state.is_final or not self._first.chunks):
+        first = self._first
+        if first is not None and (first.state.is_final or not first.chunks or first.is_held):
             self._first = None
         if self._first is None:
             return True

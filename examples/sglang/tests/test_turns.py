@@ -71,7 +71,12 @@ def test_a_request_that_is_over_or_has_posted_keeps_nobody_waiting(clock: list[f
     assert turns.may_post(second)
     turns.refused(second, can_end=True)
     second.chunks.clear()
-    assert turns.may_post(waiting(3))
+    third = waiting(3)
+    assert turns.may_post(third)
+    turns.refused(third, can_end=True)
+    # Its next chunk waits for something else.
+    third.is_held = True
+    assert turns.may_post(waiting(4))
     assert clock == [1000.0]
 
 

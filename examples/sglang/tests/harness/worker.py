@@ -45,6 +45,21 @@ class WorkerError(RuntimeError):
 
 
 @dataclass
+class _Event:
+    """Stands for an event of a device."""
+
+    has_come: bool = False
+    num_asked: int = 0
+    fails: bool = False
+
+    def query(self) -> bool:
+        self.num_asked += 1
+        if self.fails:
+            raise RuntimeError("the device is lost")
+        return self.has_come
+
+
+@dataclass
 class _Host:
     """Inside the worker: its memory, its manager, its requests."""
 
@@ -52,6 +67,7 @@ class _Host:
     engine: Engine
     page_tokens: int
     requests: dict[int, Any] = field(default_factory=dict)
+    events: dict[int, _Event] = field(default_factory=dict)
     original: list[Bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +98,19 @@ class _Host:
         self.requests[room].send(
             np.array(chunk.pages, dtype=np.int32), chunk.state, len(chunk.pages) * self.page_tokens
         )
+
+    def hold(self, room: int, fails: bool = False) -> None:
+        """Lets the next chunk of a request wait for an event, as SGLang's scheduler does."""
+        self.events[room] = event = _Event(fails=fails)
+        self.requests[room]._early_send_wait_event = event  # noqa: SLF001
+
+    def come(self, room: int) -> None:
+        """Lets that event come."""
+        self.events[room].has_come = True
+
+    def num_asked(self, room: int) -> int:
+        """How often that event was asked for."""
+        return self.events[room].num_asked
 
     def receiver(self, room: int, group: int = 0) -> None:
         self.requests[room] = self.engine.receiver(room, group)
