@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from harness.deployment import DECODE_SALT, PREFILL_SALT, Deployment, Request, deployment, free_port
 from harness.expect import Expectation
+from harness.liar import INFO, RANK, liar
 from harness.loader import MissingEngineError, folder
 from harness.model import Model
 from harness.settings import Settings
@@ -48,6 +49,19 @@ def test_an_engine_that_is_split_in_ways_that_are_not_followed_gets_no_manager(
 def test_a_decode_engine_may_have_groups_of_data_parallelism() -> None:
     told = {"attn_dp_size": 2, "attn_dp_rank": 1}
     Remote("behind", MODEL, Settings("decode", free_port(), told=told), DECODE_SALT).ready().stop()
+
+
+def test_a_scheduler_looks_for_no_group_of_an_engine_whose_requests_are_refused() -> None:
+    with liar({**INFO, "dp_size": 2, "follow_bootstrap_room": False}, RANK) as address:
+        decode = Remote("behind", MODEL, Settings("decode", int(address.rpartition(":")[2])), DECODE_SALT).ready()
+        try:
+            # With two it would ask the manager who knows the group of a request.
+            decode.receiver(7)
+            assert decode.ask("prefill_info_table")[address].dp_size == 1
+            assert decode.poll(7) == "Failed"
+            assert "(dp_size) is 1 here and 2 at the peer" in decode.reason(7)
+        finally:
+            decode.stop()
 
 
 @pytest.mark.parametrize("decode", ["behind", "sglang"])
