@@ -14,7 +14,6 @@ use crate::argument::{copy_out, out, out_handle, out_optional};
 use crate::boundary::{ffi_body, ffi_value};
 use crate::error::{c_text, kvffi_error};
 use crate::failure::Failure;
-use crate::fork;
 use crate::handle::{self, Class, Kind};
 use crate::log_collector;
 use crate::options::{self, Grows};
@@ -108,8 +107,8 @@ pub(crate) struct Entry {
     message: CString,
 }
 
-/// Who listens, if anybody does, and in which process.
-static LISTENING: Mutex<Option<(u64, Arc<Queue>)>> = Mutex::new(None);
+/// Who listens, if anybody does, in the process that listened last.
+static LISTENING: Mutex<Option<Arc<Queue>>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -117,9 +116,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The queue of whoever listens.
 pub(crate) fn listening() -> Option<Arc<Queue>> {
-    let listening = lock(&LISTENING);
-    let (process, queue) = listening.as_ref()?;
-    (*process == fork::generation()).then(|| queue.clone())
+    // First: in a child that inherited the lock a thread that it lacks may hold it.
+    if log_collector::is_ours() { lock(&LISTENING).clone() } else { None }
 }
 
 impl Queue {
@@ -246,11 +244,11 @@ pub unsafe extern "C" fn kvffi_logs_new(
             .map_err(|error| Failure::new(KVFFI_ERR_SYSTEM, format!("no file descriptor to wait on: {error}")))?;
         let queue = Arc::new(queue);
         let mut listening = lock(&LISTENING);
-        if listening.as_ref().is_some_and(|(process, _)| *process == fork::generation()) {
+        if log_collector::is_ours() && listening.is_some() {
             return Err(Failure::new(KVFFI_ERR_IN_USE, "the process has a kvffi_logs already; free it first"));
         }
         log_collector::install()?;
-        *listening = Some((fork::generation(), queue.clone()));
+        *listening = Some(queue.clone());
         drop(listening);
         log_collector::set_level(level);
         out_logs.set(handle::into_handle(Logs(queue)));

@@ -44,8 +44,9 @@ fn spans() -> MutexGuard<'static, BTreeMap<u64, Span>> {
     SPANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the spans are this process's. In a child that inherited them a thread that it lacks may hold their lock.
-fn is_ours() -> bool {
+/// Whether spans and listener are this process's. In a child that inherited them a thread that it lacks may hold their
+/// locks.
+pub(crate) fn is_ours() -> bool {
     PROCESS.load(Ordering::Acquire) == fork::generation()
 }
 
@@ -124,7 +125,7 @@ impl Subscriber for Collector {
     fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let Some(queue) = is_ours().then(log::listening).flatten() else { return };
+        let Some(queue) = log::listening() else { return };
         let mut fields = Fields::default();
         event.record(&mut fields);
         let around = match event.parent() {
