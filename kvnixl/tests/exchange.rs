@@ -48,6 +48,12 @@ impl Side {
         common::eventually("a post", || self.agent().stats().requests > 0);
     }
 
+    fn register_anew(&self) {
+        self.agent().deregister().unwrap();
+        // SAFETY: the memory outlives the agent.
+        unsafe { self.agent().register(&common::plan(self.memory.base(), LEN)) }.unwrap();
+    }
+
     fn poll(&mut self, now: Instant) {
         let events = self.exchange.poll(now).unwrap();
         self.told.extend(events);
@@ -92,6 +98,16 @@ impl Pair {
             decode.poll(*now);
             holds(prefill, decode)
         });
+    }
+
+    /// What prefill is told when a registration and its request's lease have met.
+    fn met(&mut self) -> (PushId, LeaseId, Vec<BlockList>) {
+        let mut met = None;
+        self.until("the meeting", |prefill, _| {
+            met = met.take().or_else(|| prefill.take(push));
+            met.is_some()
+        });
+        met.unwrap()
     }
 
     fn poll(&mut self) {
@@ -330,12 +346,7 @@ fn a_producer_that_is_named_twice_gets_all_the_blocks_in_one_registration() {
     let sources = vec![pair.source(), PushSource { lists: more.clone(), ..pair.source() }];
     pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
     pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    let mut met = None;
-    pair.until("the meeting", |prefill, _| {
-        met = met.take().or_else(|| prefill.take(push));
-        met.is_some()
-    });
-    let (id, _, lists) = met.unwrap();
+    let (id, _, lists) = pair.met();
     assert_eq!(lists, [pair.source().lists, more].concat());
     let error = pair.prefill.exchange.write(&id, 1, &whole(), 0, now).unwrap_err();
     assert!(
@@ -421,12 +432,7 @@ fn a_push_writes_part_by_part_whichever_side_comes_first() {
         if !registration_first {
             reserve(&mut pair);
         }
-        let mut met = None;
-        pair.until("the meeting", |prefill, _| {
-            met = met.take().or_else(|| prefill.take(push));
-            met.is_some()
-        });
-        let (id, of, lists) = met.unwrap();
+        let (id, of, lists) = pair.met();
         assert_eq!((of, &lists), (lease, &pair.source().lists));
         let prefill = &mut pair.prefill.exchange;
         let error = prefill.write(&id, 0, &[descriptor(0, 2048, 1024)], 0, now).unwrap_err();
@@ -455,12 +461,7 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
     let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 2, now).unwrap();
     let sources = vec![pair.source()];
     pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
-    let mut met = None;
-    pair.until("the meeting", |prefill, _| {
-        met = met.take().or_else(|| prefill.take(push));
-        met.is_some()
-    });
-    let (id, ..) = met.unwrap();
+    let (id, ..) = pair.met();
     pair.prefill.exchange.ready(lease, 0, now);
     pair.network.stall(true);
     pair.prefill.exchange.write(&id, 0, &[descriptor(0, 2048, 1024)], 0, now).unwrap();
@@ -488,13 +489,9 @@ fn the_end_of_a_push_is_told_when_the_way_has_been_opened_anew() {
     pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
     let sources = vec![pair.source()];
     pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
-    let mut met = None;
-    pair.until("the meeting", |prefill, _| {
-        met = met.take().or_else(|| prefill.take(push));
-        met.is_some()
-    });
+    let (id, ..) = pair.met();
     pair.network.refuse_notifications(true);
-    pair.prefill.exchange.write(&met.unwrap().0, 0, &whole(), 0, now).unwrap();
+    pair.prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
     let lost = |event: &Event<_>| matches!(event, Event::PeerLost(_)).then_some(());
     pair.until("the loss", |prefill, _| prefill.take(lost).is_some());
     assert_eq!(pair.prefill.take(freed), Some(EndReason::AllRead));
@@ -587,9 +584,7 @@ fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
     pair.network.stall(false);
     pair.until("the withdrawal", |prefill, _| prefill.take(withdrawn).is_some());
     let old_blob = pair.prefill.agent().export().unwrap();
-    pair.prefill.agent().deregister().unwrap();
-    // SAFETY: the memory outlives the agent.
-    unsafe { pair.prefill.agent().register(&common::plan(pair.prefill.memory.base(), LEN)) }.unwrap();
+    pair.prefill.register_anew();
     pair.prefill.exchange.registered(now);
     pair.poll();
     assert!(pair.decode.told.iter().any(|event| matches!(event, Event::PeerStale(_))));
@@ -661,9 +656,7 @@ fn a_peer_whose_memory_went_is_used_again_though_its_word_of_it_was_lost() {
     let mut pair = Pair::new();
     pair.prefill.exchange.withdraw(pair.now);
     pair.until("the withdrawal", |prefill, _| prefill.take(withdrawn).is_some());
-    pair.prefill.agent().deregister().unwrap();
-    // SAFETY: the memory outlives the agent.
-    unsafe { pair.prefill.agent().register(&common::plan(pair.prefill.memory.base(), LEN)) }.unwrap();
+    pair.prefill.register_anew();
     pair.network.lose_notifications(true);
     pair.prefill.exchange.registered(pair.now);
     pair.network.lose_notifications(false);
