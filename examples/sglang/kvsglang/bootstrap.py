@@ -71,9 +71,14 @@ class Rank:
         return bool(self.blob)
 
     @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"{self.host}:{self.port}"
+
+    @property
     def endpoint(self) -> str:
         """For ZMQ."""
-        return f"tcp://{self.host}:{self.port}"
+        return f"tcp://{self.address}"
 
 
 class BootstrapServer:

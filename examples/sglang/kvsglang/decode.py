@@ -101,7 +101,7 @@ class DecodeManager:
         """Where the prefill workers listen that may still write into held pages: ``host:port``, by room."""
         with self.rooms.lock:
             return {
-                room.number: [f"{rank.host}:{rank.port}" for rank in room.asked_writers().values()]
+                room.number: [rank.address for rank in room.asked_writers().values()]
                 for room in self.rooms.all()
                 if room.state is Poll.FAILED and room.writers
             }
@@ -118,7 +118,7 @@ class DecodeManager:
         freed = []
         with self.rooms.lock:
             for room in self.rooms.all():
-                gone = {n for n, rank in room.asked_writers().items() if f"{rank.host}:{rank.port}" == endpoint}
+                gone = {n for n, rank in room.asked_writers().items() if rank.address == endpoint}
                 # What was not ended by now was asked of another process, which has come to the same place since.
                 if gone and room.state is Poll.FAILED:
                     room.writers -= gone

@@ -114,13 +114,13 @@ class Engines:
         """
         with self._lock:
             if self._registered.get((address, rank.tp_rank, rank.pp_rank)) != rank:
-                raise ConnectionError(f"the prefill worker at {rank.host}:{rank.port} was lost before it was asked")
+                raise ConnectionError(f"the prefill worker at {rank.address} was lost before it was asked")
             return self._watched.get(rank)
 
     def declare_gone(self, endpoint: str) -> None:
         """Takes the caller's word that the process has ended that listened at ``host:port``."""
         with self._lock:
-            gone = {rank for rank in self._registered.values() if f"{rank.host}:{rank.port}" == endpoint}
+            gone = {rank for rank in self._registered.values() if rank.address == endpoint}
         self._drop(gone, f"the prefill worker at {endpoint} has ended")
 
     def name(self, rank: Rank) -> str:

@@ -208,12 +208,13 @@ def test_a_late_abort_of_an_earlier_request_under_the_same_number_changes_nothin
         engines.check()
 
 
-def tell(endpoint: str, frames: Frames) -> None:
-    """Sends one message to a worker, as anybody can."""
+def tell(endpoint: str, *messages: Frames) -> None:
+    """Sends messages to a worker, as anybody can."""
     context = zmq.Context()
     socket = context.socket(zmq.PUSH)
     socket.connect(f"tcp://{endpoint}")
-    socket.send_multipart(frames)
+    for frames in messages:
+        socket.send_multipart(frames)
     socket.close(linger=1000)
     context.term()
 
@@ -224,16 +225,11 @@ def test_late_answers_to_an_earlier_request_under_the_same_number_change_nothing
         engines.run(Request(1, [1], [2]))
         request = Request(1, [3], [4])
         engines.start(request)
-        context = zmq.Context()
-        socket = context.socket(zmq.PUSH)
-        socket.connect(f"tcp://{decode.ask('endpoint')}")
-        for late in (Status(1, 4, 0, generation=1), Status(1, 0, 0, "late", generation=1), AbortAck(1, 0, 1)):
-            socket.send_multipart(late.frames())
+        late = Status(1, 4, 0, generation=1), Status(1, 0, 0, "late", generation=1), AbortAck(1, 0, 1)
+        tell(decode.ask("endpoint"), *(answer.frames() for answer in late))
         decode.sleep(0.3)
         assert decode.poll(1) == "Transferring"
         assert not decode.call(1, "is_abort_release_safe")
-        socket.close(linger=1000)
-        context.term()
         engines.send(request)
         engines.finish(request)
         engines.check()
