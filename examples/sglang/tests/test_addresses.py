@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
-from harness.deployment import free_port
+from harness.ports import free_port
 
 from kvsglang.bootstrap import BootstrapServer
 from kvsglang.errors import AddressError
@@ -48,3 +50,12 @@ def test_a_manager_is_not_told_to_be_or_look_where_nobody_is(options: dict[str, 
 def test_names_and_every_ipv4_address_are_addresses() -> None:
     assert Options(host="localhost", bootstrap="a-host.example:65535").bootstrap == "a-host.example:65535"
     BootstrapServer("0.0.0.0", free_port()).close()
+
+
+def test_a_free_port_is_for_the_server_that_names_it() -> None:
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 5)
+    BootstrapServer("127.0.0.1", port).close()

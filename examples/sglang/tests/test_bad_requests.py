@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.deployment import Deployment, Request, deployment, free_port
+from harness.deployment import Deployment, Request, deployment
 from harness.model import Mamba, Model
+from harness.ports import free_port
 from harness.settings import Settings
 from harness.worker import Chunk, Remote, WorkerError
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from harness.deployment import free_port
 from harness.liar import INFO, RANK, liar
 from harness.model import Model
+from harness.ports import free_port
 from harness.settings import Settings
 from harness.worker import Remote
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import zmq
-from harness.deployment import deployment, free_port
+from harness.deployment import deployment
 from harness.liar import INFO, RANK, liar
 from harness.midway import MODEL, PAGES, PROMPTLY, SLOW, begin, cut, until
 from harness.model import Model, build
+from harness.ports import free_port
 from harness.settings import Settings
 
 from kvsglang import rooms

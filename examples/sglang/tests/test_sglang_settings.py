@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.deployment import DECODE_SALT, PREFILL_SALT, Deployment, Request, deployment, free_port
+from harness.deployment import DECODE_SALT, PREFILL_SALT, Deployment, Request, deployment
 from harness.expect import Expectation
 from harness.liar import INFO, RANK, liar
 from harness.loader import MissingEngineError, folder
 from harness.model import Model
+from harness.ports import free_port
 from harness.settings import Settings
 from harness.worker import Remote, WorkerError
 

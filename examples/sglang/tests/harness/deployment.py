@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 from .expect import Expectation, Moved
 from .model import Model
+from .ports import free_port
 from .settings import Settings
 from .worker import Chunk, Remote
 
@@ -154,13 +154,6 @@ class Deployment:
             assert expected.differences(worker.memory()) == []
         for worker in self.prefill:
             assert Expectation(worker.twin).differences(worker.memory()) == []
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
