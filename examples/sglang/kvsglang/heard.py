@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from .lately import Lately
 from .messages import Abort
 
 KEPT = 120.0
@@ -14,17 +13,13 @@ class Heard:
     """What decode workers gave up a while ago. Whoever asks holds the lock of the rooms."""
 
     def __init__(self) -> None:
-        # In the order in which they came last.
-        self._then: dict[tuple[str, int, int, int], float] = {}
+        self._lately: Lately[tuple[str, int, int, int], bool] = Lately(KEPT)
 
     def is_repeated(self, abort: Abort) -> bool:
         """Whether it came before. One without a generation says nothing by which it could be known again."""
         if abort.generation is None:
             return False
-        now = time.monotonic()
-        while self._then and now - self._then[oldest := next(iter(self._then))] > KEPT:
-            del self._then[oldest]
         key = abort.host, abort.port, abort.room, abort.generation
-        was_there = self._then.pop(key, None) is not None
-        self._then[key] = now
+        was_there = self._lately.get(key) is not None
+        self._lately.put(key, True)
         return was_there

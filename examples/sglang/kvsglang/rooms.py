@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from .lately import Lately
 from .states import Poll
 
 REMEMBERED = 5.0
@@ -70,7 +71,7 @@ class Rooms(Generic[AnyRoomT]):
     def __init__(self, failed: Callable[[AnyRoomT], None]) -> None:
         self.lock = threading.Lock()
         self._rooms: dict[int, AnyRoomT] = {}
-        self._ends: dict[int, tuple[str, float]] = {}
+        self._ends: Lately[int, str] = Lately(REMEMBERED)
         self._failed = failed
 
     def poll(self, number: int, of: AnyRoomT | None = None) -> Poll:
@@ -154,15 +155,12 @@ class Rooms(Generic[AnyRoomT]):
 
     def remember(self, number: int, reason: str) -> None:
         """Keeps for a while why a request ended of which there is no room."""
-        now = time.monotonic()
-        self._ends = {room: end for room, end in self._ends.items() if now - end[1] < REMEMBERED}
-        self._ends[number] = (reason, now)
+        self._ends.put(number, reason)
 
     def remembered(self, number: int) -> str:
         """Why a request ended a while ago; empty if it did not."""
-        reason, then = self._ends.get(number, ("", -math.inf))
-        return reason if time.monotonic() - then < REMEMBERED else ""
+        return self._ends.get(number) or ""
 
     def unremember(self, number: int) -> None:
         """A request under the same number begins anew."""
-        self._ends.pop(number, None)
+        self._ends.drop(number)

@@ -227,6 +227,15 @@ def test_an_abort_is_known_again_by_who_sent_it_and_for_which_request(monkeypatc
     assert not heard.is_repeated(nameless)
 
 
+def test_whoever_sends_aborts_without_end_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvsglang.lately.MOST", 3)
+    heard = Heard()
+    for room in range(4):
+        assert not heard.is_repeated(Abort(room, HOST, 1, 3))
+    assert heard.is_repeated(Abort(1, HOST, 1, 3))
+    assert not heard.is_repeated(Abort(0, HOST, 1, 3))
+
+
 def test_what_was_said_before_a_socket_closes_arrives() -> None:
     context = zmq.Context()
     with context, context.socket(zmq.PULL) as listener:
