@@ -6,6 +6,9 @@ use crate::error::{Error, Result};
 /// host); longer ones hold up everything behind them.
 pub const MAX_NOTIFICATION_BYTES: usize = 8 * 1024;
 
+/// Longest name of a sender: no agent has a longer one.
+const MAX_SENDER_BYTES: usize = 256;
+
 /// A notification that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
@@ -28,8 +31,12 @@ pub(crate) fn check_length(message: &[u8]) -> Result<()> {
 pub(crate) fn accept(arrived: Vec<(String, Vec<u8>)>) -> (Vec<Notification>, usize) {
     let num_arrived = arrived.len();
     let accept = |(sender, message): (String, Vec<u8>)| {
+        if sender.len() > MAX_SENDER_BYTES {
+            tracing::warn!(bytes = sender.len(), "dropped a notification: the name of its sender is too long");
+            return None;
+        }
         if message.len() > MAX_NOTIFICATION_BYTES {
-            tracing::warn!(%sender, bytes = message.len(), "dropped a notification that is too long");
+            tracing::warn!(?sender, bytes = message.len(), "dropped a notification that is too long");
             return None;
         }
         let (sender, incarnation) = split_name(&sender);
@@ -46,13 +53,15 @@ pub(crate) fn transport_name(name: &str, incarnation: u64) -> String {
     format!("{name}@{incarnation:016x}")
 }
 
-fn split_name(transport_name: &str) -> (&str, Option<u64>) {
-    match transport_name.rsplit_once('@') {
-        Some((name, hex)) if hex.len() == 16 => match u64::from_str_radix(hex, 16) {
-            Ok(incarnation) => (name, Some(incarnation)),
-            Err(_) => (transport_name, None),
-        },
-        _ => (transport_name, None),
+/// The name and the incarnation of an agent of this library; of others the whole name, as it is.
+fn split_name(given: &str) -> (&str, Option<u64>) {
+    let ours = |(name, hex)| Some((name, u64::from_str_radix(hex, 16).ok()?));
+    match given.rsplit_once('@').and_then(ours) {
+        // An agent is spelled in one way.
+        Some((name, incarnation)) if check_name(name).is_ok() && transport_name(name, incarnation) == given => {
+            (name, Some(incarnation))
+        }
+        _ => (given, None),
     }
 }
 
@@ -75,7 +84,9 @@ mod tests {
     #[test]
     fn transport_names_split_into_name_and_incarnation() {
         assert_eq!(split_name(&transport_name("decode-0", 0xab)), ("decode-0", Some(0xab)));
-        for foreign in ["decode-0", "a@b", "a@zzzzzzzzzzzzzzzz", "@"] {
+        let others = ["a@00000000000000AB", "a@+0000000000000ab", "a@ab", "@00000000000000ab", "a\nb@00000000000000ab"];
+        let long = transport_name(&"x".repeat(129), 0xab);
+        for foreign in ["decode-0", "a@b", "a@zzzzzzzzzzzzzzzz", "@", &long].into_iter().chain(others) {
             assert_eq!(split_name(foreign), (foreign, None));
         }
     }
@@ -85,9 +96,10 @@ mod tests {
         let long = vec![0; MAX_NOTIFICATION_BYTES + 1];
         assert!(check_length(&long[1..]).is_ok());
         assert!(matches!(check_length(&long), Err(Error::NotificationTooLong { .. })));
-        let arrived = vec![("a".to_owned(), long), ("a".to_owned(), vec![0, 0xff])];
+        let nobody = ("x".repeat(MAX_SENDER_BYTES + 1), vec![0]);
+        let arrived = vec![("a".to_owned(), long), nobody, ("a".to_owned(), vec![0, 0xff])];
         let (kept, dropped) = accept(arrived);
-        assert_eq!((kept.len(), dropped), (1, 1));
+        assert_eq!((kept.len(), dropped), (1, 2));
         assert_eq!(kept[0].message, [0, 0xff]);
     }
 
