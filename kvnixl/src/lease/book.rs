@@ -153,12 +153,23 @@ struct Lease<B> {
 
 impl<B> Lease<B> {
     fn has_completed(&self, reader: &PeerId) -> bool {
-        self.done.iter().any(|(done, _)| done == reader)
+        self.done_from(reader) == Some(reader)
+    }
+
+    /// The first from a reader on, by name and incarnation, that completed.
+    fn done_from(&self, reader: &PeerId) -> Option<&PeerId> {
+        let (done, _) = self.done.range((reader.clone(), Reading::Pull(0))..).next()?;
+        Some(done)
+    }
+
+    /// Readers, and readings, that are told apart: names are not proven, so there may be any number of them.
+    fn most(&self) -> usize {
+        self.readers.unwrap_or(0).max(MAX_READINGS)
     }
 }
 
-/// Most readings of one lease that are remembered: more are no reader's that behaves.
-const MAX_READINGS: usize = 4096;
+/// Readers and readings of one lease that are remembered, or as many as it has readers: more are nobody's that behaves.
+const MAX_READINGS: usize = 1024;
 
 #[derive(Debug)]
 struct Ended {
@@ -317,8 +328,11 @@ impl<B> LeaseBook<B> {
                 return Completion::Premature;
             }
             // Another process under a name that completed has read good bytes too, and counts no second time.
-            let counted = lease.done.iter().any(|(done, _)| done.name == reading.0.name);
-            if counted && lease.done.len() >= MAX_READINGS {
+            let counted =
+                lease.done_from(&PeerId::new(reading.0.name.clone(), 0)).is_some_and(|d| d.name == reading.0.name);
+            // Repetitions leave room for readers that have not come.
+            let most = if counted { lease.most() } else { lease.most().saturating_mul(2) };
+            if lease.done.len() >= most && !lease.done.contains(&reading) {
                 return Completion::Unknown;
             }
             lease.done.insert(reading);
@@ -348,7 +362,12 @@ impl<B> LeaseBook<B> {
             if lease.gone.contains(reader) || lease.has_completed(reader) {
                 continue;
             }
-            lease.known.insert(reader.clone());
+            if !lease.known.contains(reader) {
+                if lease.known.len() >= lease.most() {
+                    continue;
+                }
+                lease.known.insert(reader.clone());
+            }
             let (Some(deadline), Some(last)) = (lease.deadline, lease.last) else { continue };
             let later = after(now, self.options.ttl).min(last);
             if later > deadline {

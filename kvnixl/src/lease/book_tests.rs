@@ -45,6 +45,31 @@ fn blocks_are_free_when_every_reader_has_completed_once() {
 }
 
 #[test]
+fn readers_that_invent_names_fill_no_memory_and_shut_out_nobody_by_reading_again() {
+    let (mut book, mut now) = (book(), Instant::now());
+    let lease = book.hold(request("r"), "blocks", None, 0, now).unwrap();
+    let complete = |book: &mut LeaseBook<_>, name: &str, read| {
+        book.complete(&request("r"), lease, &reader(name, 1), Reading::Pull(read), now)
+    };
+    for read in 0..5000 {
+        complete(&mut book, "a", read);
+    }
+    assert_eq!(complete(&mut book, "a", 1), Completion::Duplicate);
+    assert_eq!(complete(&mut book, "a", 5000), Completion::Unknown, "more than are remembered");
+    assert_eq!(complete(&mut book, "b", 1), Completion::Counted);
+    let names: Vec<String> = (0..5000).map(|name| format!("r{name}")).collect();
+    let counted = names.iter().filter(|name| complete(&mut book, name, 1).is_good()).count();
+    assert!((1..2048).contains(&counted), "{counted}");
+
+    let lease = book.hold(request("s"), "blocks", None, 0, now).unwrap();
+    for name in &names {
+        now += Duration::from_millis(1);
+        book.heartbeat(&reader(name, 1), &[lease], now);
+    }
+    assert_eq!(book.stats().extensions, 1024);
+}
+
+#[test]
 fn a_second_reading_by_a_reader_that_completed_is_judged_by_itself() {
     let (mut book, now) = (book(), Instant::now());
     let lease = book.hold(request("r"), "blocks", Some(2), 0, now).unwrap();
