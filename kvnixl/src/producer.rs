@@ -117,7 +117,9 @@ impl<B> Producer<B> {
                 return self.push.cancel(&id, now);
             }
         };
-        if let Admission::Met(_) = self.push.register(registration, now) {
+        self.leases.expire(now);
+        let lease = self.leases.lease_of(&registration.request);
+        if let Admission::Met(_) = self.push.register(registration, lease, now) {
             self.met(id, now, events);
         }
     }
@@ -153,7 +155,7 @@ impl<B> Producer<B> {
         self.push.expire(now);
         for freed in self.leases.take_freed() {
             let stopped = self.push.of_lease(freed.lease);
-            self.push.lease_ended(&freed.request, freed.lease, now);
+            self.push.lease_ended(freed.lease, now);
             for write in self.writes.iter().filter(|write| stopped.contains(&write.id)) {
                 write.moving.cancel();
             }
@@ -192,7 +194,7 @@ impl<B> Producer<B> {
                 }
                 TransferState::Failed { cause, settled } => {
                     if !std::mem::replace(failed, true) {
-                        push.failed(id, now);
+                        push.stop(id, now);
                         events.push(Event::WriteFailed { id: id.clone(), part: *part, cause });
                     }
                     if settled {
@@ -226,7 +228,7 @@ impl<B> Exchange<B> {
         let lease = self.producer.leases.hold(request.clone(), blocks, readers, num_parts, now)?;
         // One that nobody reads has ended already.
         if self.producer.leases.is_good(lease, now) {
-            for id in self.producer.push.offer(request, lease) {
+            for id in self.producer.push.offer(&request, lease) {
                 self.producer.met(id, now, &mut self.events);
             }
         }
@@ -297,7 +299,6 @@ impl<B> Exchange<B> {
                 Ok(())
             }
             Err(error) => {
-                push.failed(id, now);
                 push.settled(id, now);
                 Err(error)
             }

@@ -33,17 +33,17 @@ pub(crate) enum Assembled {
     Refused,
 }
 
-/// Registrations that have arrived in part: bounded in number and blocks, and forgotten at their deadline.
+/// Registrations that have arrived in part: bounded in number and block ids, and forgotten at their deadline.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     partial: BTreeMap<PushId, (Registration, u32)>,
-    num_blocks: usize,
-    max_blocks: usize,
+    num_ids: usize,
+    max_ids: usize,
 }
 
 impl Assembly {
-    pub(crate) fn new(max_blocks: usize) -> Self {
-        Self { partial: BTreeMap::new(), num_blocks: 0, max_blocks }
+    pub(crate) fn new(max_ids: usize) -> Self {
+        Self { partial: BTreeMap::new(), num_ids: 0, max_ids }
     }
 
     pub(crate) fn add(&mut self, chunk: Chunk) -> Assembled {
@@ -59,12 +59,12 @@ impl Assembly {
         if last {
             return Assembled::Whole(whole);
         }
-        let num_blocks = self.num_blocks.checked_add(num_blocks(&whole)).filter(|&blocks| blocks <= self.max_blocks);
-        let (Some(num_blocks), Some(next)) = (num_blocks, number.checked_add(1)) else { return Assembled::Refused };
+        let num_ids = self.num_ids.checked_add(whole.num_ids()).filter(|&ids| ids <= self.max_ids);
+        let (Some(num_ids), Some(next)) = (num_ids, number.checked_add(1)) else { return Assembled::Refused };
         if self.partial.len() >= MAX_PARTIAL {
             return Assembled::Refused;
         }
-        self.num_blocks = num_blocks;
+        self.num_ids = num_ids;
         self.partial.insert(whole.id.clone(), (whole, next));
         Assembled::Partial
     }
@@ -73,7 +73,7 @@ impl Assembly {
     pub(crate) fn take(&mut self, id: &PushId) -> Option<(Registration, u32)> {
         let partial = self.partial.remove(id)?;
         // Counted in when it was kept.
-        self.num_blocks -= num_blocks(&partial.0);
+        self.num_ids -= partial.0.num_ids();
         Some(partial)
     }
 
@@ -93,11 +93,6 @@ impl Assembly {
             self.take(&id);
         }
     }
-}
-
-fn num_blocks(registration: &Registration) -> usize {
-    // A list without blocks takes room too.
-    registration.lists.iter().map(|list| list.blocks.len() + 1).sum()
 }
 
 /// Appends lists; one that goes on where the last one ended is the same list.
@@ -140,7 +135,7 @@ mod tests {
         assert_eq!(assembly.add(chunk(0, false, 4, &[1, 2], now)), Assembled::Partial);
         let Assembled::Whole(whole) = assembly.add(chunk(1, true, 6, &[3], now)) else { panic!("not whole") };
         assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: 4, blocks: [1, 2, 3].map(BlockId).into() }]);
-        assert_eq!(assembly.num_blocks, 0);
+        assert_eq!(assembly.num_ids, 0);
     }
 
     #[test]
@@ -154,7 +149,7 @@ mod tests {
         assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2, 3, 4, 5, 6], now)), Assembled::Refused, "too many");
         assert_eq!(assembly.add(chunk(0, false, 0, &[1], now)), Assembled::Partial);
         assembly.expire(now + Duration::from_secs(1));
-        assert_eq!((assembly.num_blocks, assembly.partial.len()), (0, 0));
+        assert_eq!((assembly.num_ids, assembly.partial.len()), (0, 0));
     }
 
     #[test]
@@ -165,6 +160,6 @@ mod tests {
         assembly.reader_gone(&PeerId::new("decode", 2));
         assert_eq!(assembly.partial.len(), 1, "another process");
         assembly.reader_gone(&id().reader);
-        assert_eq!((assembly.num_blocks, assembly.partial.len()), (0, 0));
+        assert_eq!((assembly.num_ids, assembly.partial.len()), (0, 0));
     }
 }

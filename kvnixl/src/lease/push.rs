@@ -15,7 +15,7 @@ use super::identity::{LeaseId, PeerId, RequestId, ReservationId};
 pub struct PushOptions {
     /// Most registrations that wait or are being written. 65,536 by default.
     pub max_registrations: usize,
-    /// Most block ids in all of them. 64 Mi by default.
+    /// Most block ids in all of them, where each list counts as one more. 64 Mi by default.
     pub max_blocks: usize,
     /// How long an outcome is remembered, so that a decode worker that missed it is told again. 10 minutes by
     /// default.
@@ -64,8 +64,9 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    fn num_blocks(&self) -> usize {
-        self.lists.iter().map(|list| list.blocks.len()).sum()
+    /// Number of block ids, and of lists: one without blocks takes room too.
+    pub(crate) fn num_ids(&self) -> usize {
+        self.lists.iter().map(|list| list.blocks.len() + 1).sum()
     }
 }
 
@@ -146,9 +147,8 @@ pub(crate) struct PushBook {
     pushes: BTreeMap<PushId, Push>,
     by_request: HashMap<RequestId, BTreeSet<PushId>>,
     by_lease: HashMap<LeaseId, BTreeSet<PushId>>,
-    offers: HashMap<RequestId, LeaseId>,
     due: BTreeSet<(Instant, PushId)>,
-    num_blocks: usize,
+    num_ids: usize,
     ended: Remembered<PushId, Outcome>,
     resolved: Vec<Resolved>,
     stats: PushStats,
@@ -164,16 +164,15 @@ impl PushBook {
             pushes: BTreeMap::new(),
             by_request: HashMap::new(),
             by_lease: HashMap::new(),
-            offers: HashMap::new(),
             due: BTreeSet::new(),
-            num_blocks: 0,
+            num_ids: 0,
             resolved: Vec::new(),
             stats: PushStats::default(),
         }
     }
 
-    /// A decode worker says where it wants a request.
-    pub(crate) fn register(&mut self, registration: Registration, now: Instant) -> Admission {
+    /// A decode worker says where it wants a request, which has this lease in force.
+    pub(crate) fn register(&mut self, registration: Registration, lease: Option<LeaseId>, now: Instant) -> Admission {
         let id = registration.id.clone();
         if let Some(&outcome) = self.ended.get(&id) {
             self.stats.duplicates += 1;
@@ -184,15 +183,14 @@ impl PushBook {
             self.stats.duplicates += 1;
             return Admission::Duplicate;
         }
-        let num_blocks = self.num_blocks.saturating_add(registration.num_blocks());
-        if self.pushes.len() >= self.options.max_registrations || num_blocks > self.options.max_blocks {
+        let num_ids = self.num_ids.saturating_add(registration.num_ids());
+        if self.pushes.len() >= self.options.max_registrations || num_ids > self.options.max_blocks {
             self.stats.refused += 1;
             self.conclude(id, Outcome::Released, now);
             return Admission::Full;
         }
-        self.num_blocks = num_blocks;
+        self.num_ids = num_ids;
         self.stats.registered += 1;
-        let lease = self.offers.get(&registration.request).copied();
         match lease {
             Some(lease) => self.by_lease.entry(lease).or_default().insert(id.clone()),
             None => self.by_request.entry(registration.request.clone()).or_default().insert(id.clone()),
@@ -211,14 +209,13 @@ impl PushBook {
     }
 
     /// A request has a lease: registrations for it may be written. Returns those that had waited.
-    pub(crate) fn offer(&mut self, request: RequestId, lease: LeaseId) -> Vec<PushId> {
-        let met = self.by_request.remove(&request).unwrap_or_default();
+    pub(crate) fn offer(&mut self, request: &RequestId, lease: LeaseId) -> Vec<PushId> {
+        let met = self.by_request.remove(request).unwrap_or_default();
         for id in &met {
             if let Some(push) = self.pushes.get_mut(id) {
                 push.lease = Some(lease);
             }
         }
-        self.offers.insert(request, lease);
         self.by_lease.insert(lease, met.clone());
         met.into_iter().collect()
     }
@@ -274,11 +271,6 @@ impl PushBook {
         lease
     }
 
-    /// A part's write has failed: nothing more is written.
-    pub(crate) fn failed(&mut self, id: &PushId, now: Instant) {
-        self.stop(id, now);
-    }
-
     /// Nothing of a part that failed can land any more.
     pub(crate) fn settled(&mut self, id: &PushId, now: Instant) {
         if let Some(push) = self.pushes.get_mut(id) {
@@ -311,10 +303,7 @@ impl PushBook {
     }
 
     /// A lease has ended: nothing more is written from its blocks.
-    pub(crate) fn lease_ended(&mut self, request: &RequestId, lease: LeaseId, now: Instant) {
-        if self.offers.get(request) == Some(&lease) {
-            self.offers.remove(request);
-        }
+    pub(crate) fn lease_ended(&mut self, lease: LeaseId, now: Instant) {
         for id in self.by_lease.remove(&lease).unwrap_or_default() {
             self.stop(&id, now);
         }
@@ -358,7 +347,8 @@ impl PushBook {
         PushStats { writing, waiting: self.pushes.len() - writing, ..self.stats }
     }
 
-    fn stop(&mut self, id: &PushId, now: Instant) {
+    /// Nothing more is written, for example because a part's write has failed.
+    pub(crate) fn stop(&mut self, id: &PushId, now: Instant) {
         if let Some(push) = self.pushes.get_mut(id) {
             push.stopping = true;
         }
@@ -373,7 +363,7 @@ impl PushBook {
 
     fn conclude(&mut self, id: PushId, outcome: Outcome, now: Instant) {
         if let Some(Push { registration, lease, .. }) = self.pushes.remove(&id) {
-            self.num_blocks = self.num_blocks.saturating_sub(registration.num_blocks());
+            self.num_ids = self.num_ids.saturating_sub(registration.num_ids());
             self.due.remove(&(registration.deadline, id.clone()));
             if let Some(pushes) = lease.and_then(|lease| self.by_lease.get_mut(&lease)) {
                 pushes.remove(&id);

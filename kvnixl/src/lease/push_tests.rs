@@ -35,14 +35,14 @@ fn a_registration_meets_its_request_in_either_order() {
     for registration_first in [true, false] {
         let mut book = PushBook::new(PushOptions::default());
         if registration_first {
-            assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Waits);
+            assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Waits);
             assert!(!book.begin(&id(1), 0, now), "nothing to write yet");
-            assert_eq!(book.offer(request(0), lease), [id(1)]);
+            assert_eq!(book.offer(&request(0), lease), [id(1)]);
         } else {
-            assert!(book.offer(request(0), lease).is_empty());
-            assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Met(lease));
+            assert!(book.offer(&request(0), lease).is_empty());
+            assert_eq!(book.register(registration(1, 0, now + SECOND), Some(lease), now), Admission::Met(lease));
         }
-        assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Duplicate);
+        assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Duplicate);
         assert_eq!(book.of_lease(lease), [id(1)]);
         // Two parts, as they become ready.
         assert!(book.begin(&id(1), 1, now) && !book.begin(&id(1), 1, now));
@@ -53,7 +53,7 @@ fn a_registration_meets_its_request_in_either_order() {
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Written)]);
         // Told again to a decode worker that asks.
         book.cancel(&id(1), now);
-        assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Ended(Outcome::Written));
+        assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Ended(Outcome::Written));
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Written), resolved(1, Outcome::Written)]);
     }
 }
@@ -62,16 +62,16 @@ fn a_registration_meets_its_request_in_either_order() {
 fn nothing_is_released_while_a_write_may_land() {
     let (now, lease) = (Instant::now(), LeaseId(5));
     let stops: [fn(&mut PushBook, Instant); 5] = [
-        |book, now| book.lease_ended(&request(0), LeaseId(5), now),
+        |book, now| book.lease_ended(LeaseId(5), now),
         |book, now| book.cancel(&id(1), now),
         |book, now| book.reader_gone(&id(1).reader, now),
         |book, now| book.expire(now + SECOND),
-        |book, now| book.failed(&id(1), now),
+        |book, now| book.stop(&id(1), now),
     ];
     for stop in stops {
         let mut book = PushBook::new(PushOptions::default());
-        book.register(registration(1, 0, now + SECOND), now);
-        book.offer(request(0), lease);
+        book.register(registration(1, 0, now + SECOND), None, now);
+        book.offer(&request(0), lease);
         assert!(book.begin(&id(1), 0, now));
         stop(&mut book, now);
         assert!(book.take_resolved().is_empty());
@@ -85,8 +85,8 @@ fn nothing_is_released_while_a_write_may_land() {
 fn bytes_that_landed_after_the_lease_ended_are_not_written() {
     let (now, lease) = (Instant::now(), LeaseId(5));
     let mut book = PushBook::new(PushOptions::default());
-    book.register(registration(1, 0, now + SECOND), now);
-    book.offer(request(0), lease);
+    book.register(registration(1, 0, now + SECOND), None, now);
+    book.offer(&request(0), lease);
     assert!(book.begin(&id(1), 0, now));
     assert_eq!(book.landed(&id(1), 0, 0, now), Some(lease));
     book.finish(&id(1), false, now);
@@ -98,21 +98,32 @@ fn a_cancelled_registration_that_arrives_late_is_not_written() {
     let now = Instant::now();
     let mut book = PushBook::new(PushOptions::default());
     book.cancel(&id(1), now);
-    book.offer(request(0), LeaseId(5));
-    assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Ended(Outcome::Released));
+    book.offer(&request(0), LeaseId(5));
+    assert_eq!(
+        book.register(registration(1, 0, now + SECOND), Some(LeaseId(5)), now),
+        Admission::Ended(Outcome::Released)
+    );
     assert!(!book.begin(&id(1), 0, now));
 }
 
 #[test]
 fn registrations_and_their_blocks_are_bounded() {
     let now = Instant::now();
-    let mut book = PushBook::new(PushOptions { max_blocks: 3, ..PushOptions::default() });
-    assert_eq!(book.register(registration(1, 0, now + SECOND), now), Admission::Waits);
-    assert_eq!(book.register(registration(2, 0, now + SECOND), now), Admission::Full);
+    let mut book = PushBook::new(PushOptions { max_blocks: 4, ..PushOptions::default() });
+    assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Waits);
+    assert_eq!(book.register(registration(2, 0, now + SECOND), None, now), Admission::Full);
     book.expire(now + SECOND);
     assert_eq!(book.take_resolved(), [resolved(2, Outcome::Released), resolved(1, Outcome::Released)]);
-    assert_eq!(book.register(registration(3, 0, now + 3 * SECOND), now), Admission::Waits);
+    assert_eq!(book.register(registration(3, 0, now + 3 * SECOND), None, now), Admission::Waits);
     assert_eq!((book.stats().refused, book.stats().expired, book.stats().waiting), (1, 1, 1));
+}
+
+#[test]
+fn lists_without_blocks_take_room_too() {
+    let now = Instant::now();
+    let mut book = PushBook::new(PushOptions { max_blocks: 10, ..PushOptions::default() });
+    let lists = vec![BlockList { group: GroupId(0), first: 0, blocks: Vec::new() }; 11];
+    assert_eq!(book.register(Registration { lists, ..registration(1, 0, now + SECOND) }, None, now), Admission::Full);
 }
 
 proptest! {
@@ -134,11 +145,11 @@ proptest! {
             let key = id(reservation);
             let which = reservation % 2;
             match what {
-                0 | 1 => drop(book.register(registration(reservation, which, now + 4 * SECOND), now)),
+                0 | 1 => drop(book.register(registration(reservation, which, now + 4 * SECOND), leases.get(&which).copied(), now)),
                 2 => {
                     leases.entry(which).or_insert_with(|| {
                         next += 1;
-                        book.offer(request(which), LeaseId(next));
+                        book.offer(&request(which), LeaseId(next));
                         LeaseId(next)
                     });
                 }
@@ -158,13 +169,12 @@ proptest! {
                 }
                 8 => {
                     if in_flight.get_mut(&reservation).is_some_and(|parts| parts.remove(&part)) {
-                        book.failed(&key, now);
                         book.settled(&key, now);
                     }
                 }
                 9 => {
                     if let Some(lease) = leases.remove(&which) {
-                        book.lease_ended(&request(which), lease, now);
+                        book.lease_ended(lease, now);
                     }
                 }
                 _ => {

@@ -79,6 +79,24 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
 }
 
 #[test]
+fn a_registration_that_comes_when_a_lease_has_ended_waits_for_the_next() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let ended = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let sources = vec![pair.source()];
+    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    // In one poll with the registration, which has arrived.
+    pair.prefill.exchange.abort(ended, now);
+    pair.poll();
+    assert_eq!(pair.prefill.take(freed), Some(EndReason::Aborted));
+    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let (id, of, _) = pair.met();
+    assert_eq!(of, lease);
+    pair.prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
+    pair.until("the arrival", |_, decode| decode.take(arrived) == Some("destination"));
+}
+
+#[test]
 fn the_end_of_a_push_is_told_when_the_way_has_been_opened_anew() {
     let mut pair = Pair::new();
     let now = pair.now;
