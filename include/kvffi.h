@@ -2800,7 +2800,8 @@ typedef struct kvffi_peer_id {
  * options: NULL for the defaults.
  * out_exchange: the exchange, to be freed with kvffi_exchange_free; NULL if the call fails.
  *
- * KVFFI_ERR_IN_USE while the agent has another exchange: two would take each other's messages. KVFFI_ERR_SHUT_DOWN.
+ * KVFFI_ERR_IN_USE while the agent has another exchange, since two would take each other's messages, and then until the
+ * writes of that one have settled, for which the next could not answer. KVFFI_ERR_SHUT_DOWN.
  * Threads: any number at once.
  */
 kvffi_status kvffi_exchange_new(const kvffi_agent *agent,
@@ -3175,8 +3176,8 @@ kvffi_status kvffi_exchange_cancel_pull(kvffi_exchange *exchange,
                                         kvffi_error **out_error);
 
 /**
- * Keeps a producer's lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with the
- * pull's confirmation, or with kvffi_exchange_let_go.
+ * Keeps a producer's lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with
+ * kvffi_exchange_let_go, or with a pull under it, which keeps it alive by itself and no longer than it lasts.
  *
  * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
  */

@@ -137,7 +137,8 @@ unsafe fn exchange_options(options: *const kvffi_exchange_options) -> Result<Exc
 /// options: NULL for the defaults.
 /// out_exchange: the exchange, to be freed with kvffi_exchange_free; NULL if the call fails.
 ///
-/// KVFFI_ERR_IN_USE while the agent has another exchange: two would take each other's messages. KVFFI_ERR_SHUT_DOWN.
+/// KVFFI_ERR_IN_USE while the agent has another exchange, since two would take each other's messages, and then until the
+/// writes of that one have settled, for which the next could not answer. KVFFI_ERR_SHUT_DOWN.
 /// Threads: any number at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_new(

@@ -70,6 +70,8 @@ pub struct Agent {
     unsettled: Arc<AtomicUsize>,
     next_transfer: AtomicU64,
     has_exchange: Arc<AtomicBool>,
+    /// Writes of its exchanges that have not settled, also of those that were dropped.
+    exchange_writes: Arc<AtomicUsize>,
     /// Of its exchanges, which follow one another.
     numbers: Numbers,
 }
@@ -110,12 +112,17 @@ impl Agent {
         Self::new(name, limits, |transport_name| Ok(Arc::new(network.join(transport_name))))
     }
 
-    /// Takes the place of the agent's exchange: it takes all notifications, so there is one.
+    /// Takes the place of the agent's exchange: it takes all notifications, so there is one. What it says of its writes
+    /// a reader takes for all that this agent writes, so those of the one before must have settled.
     pub(crate) fn take_exchange_place(&self) -> Result<ExchangePlace> {
         if self.has_exchange.swap(true, Ordering::AcqRel) {
             return Err(Error::ExchangeExists { agent: self.name.clone() });
         }
-        Ok(ExchangePlace(self.has_exchange.clone()))
+        let place = ExchangePlace(self.has_exchange.clone());
+        match self.exchange_writes.load(Ordering::Acquire) {
+            0 => Ok(place),
+            transfers => Err(Error::InUse { what: format!("the exchange that agent {} had", self.name), transfers }),
+        }
     }
 
     pub(crate) fn numbers(&self) -> Numbers {
@@ -146,6 +153,7 @@ impl Agent {
             unsettled: Arc::default(),
             next_transfer: AtomicU64::new(1),
             has_exchange: Arc::default(),
+            exchange_writes: Arc::default(),
             numbers: Numbers::from_incarnation(incarnation),
         })
     }

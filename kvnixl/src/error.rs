@@ -134,10 +134,10 @@ pub enum Error {
         /// What the spec has there.
         what: String,
     },
-    /// Memory cannot be deregistered, or a peer let go, while transfers use it.
+    /// Memory cannot be deregistered, a peer let go, or an exchange followed by another, while transfers use it.
     #[error("{what} is used by {transfers} transfers that have not settled; wait for them first")]
     InUse {
-        /// The memory or the peer.
+        /// The memory, the peer or the exchange.
         what: String,
         /// Transfers not settled.
         transfers: usize,

@@ -46,8 +46,8 @@ pub(crate) struct Job {
     pub(crate) failed: Option<Instant>,
     /// When the stuck ones were looked at.
     pub(crate) looked: Instant,
-    /// Counted down when the transfer settles: the agent's, the peer's.
-    pub(crate) in_use: Option<[InUse; 2]>,
+    /// Counted down when the transfer settles: the agent's, the peer's, those of exchanges that write.
+    pub(crate) in_use: Vec<InUse>,
     /// Room among what is in flight, until it settles.
     pub(crate) claim: Option<Claim>,
 }
@@ -362,7 +362,7 @@ impl Job {
 
     /// Ends the claim on memory and peer; before the owner learns that the transfer has settled.
     fn release(&mut self) {
-        self.in_use = None;
+        self.in_use.clear();
         self.claim = None;
     }
 }

@@ -64,7 +64,7 @@ impl Agent {
         self.ledger.claim(&self.limits, bytes, descriptors)
     }
 
-    /// As [`Agent::start`], in room that was claimed before.
+    /// As [`Agent::start`], in room that was claimed before: only exchanges do that.
     pub(crate) fn start_in(
         &self,
         room: Option<&mut Claim>,
@@ -84,15 +84,19 @@ impl Agent {
         let (_, ranges) = self.registered(&memory)?;
         let pieces = memory::pieces(descriptors, ranges, &peer.inner.ranges)?;
         let bytes = num_bytes(descriptors);
+        let is_of_exchange = room.is_some();
         let claim = match room {
             Some(room) => room.take(bytes, pieces.len()),
             None => self.claim(bytes, pieces.len())?,
         };
-        let in_use = {
+        let mut in_use = {
             let peers = self.peers();
             peers.check(peer)?;
-            [InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
+            vec![InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
         };
+        if is_of_exchange && op == Op::Write {
+            in_use.push(InUse::new(&self.exchange_writes));
+        }
         let id = self.next_transfer.fetch_add(1, Ordering::Relaxed);
         let span = tracing::debug_span!(
             "transfer",
@@ -123,7 +127,7 @@ impl Agent {
             stuck: Vec::new(),
             failed: None,
             looked: shared.started,
-            in_use: Some(in_use),
+            in_use,
             claim: Some(claim),
         };
         if let Err(error) = self.poster().submit(job, &self.name) {

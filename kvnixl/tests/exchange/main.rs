@@ -27,6 +27,26 @@ fn an_agent_has_one_exchange_at_a_time() {
 }
 
 #[test]
+fn an_agent_has_no_other_exchange_while_writes_of_its_last_may_land() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let sources = vec![pair.source()];
+    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    let (id, ..) = pair.met();
+    pair.network.stall(true);
+    pair.prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
+    pair.prefill.has_posted();
+    let Pair { network, prefill, .. } = pair;
+    let agent = prefill.exchange.agent().clone();
+    drop(prefill.exchange);
+    let refused = Exchange::<()>::new(agent.clone(), ExchangeOptions::default()).unwrap_err();
+    assert!(matches!(refused, Error::InUse { transfers: 1, .. }), "it could answer for none of them: {refused}");
+    network.stall(false);
+    common::eventually("an exchange", || Exchange::<()>::new(agent.clone(), ExchangeOptions::default()).is_ok());
+}
+
+#[test]
 fn nothing_of_an_exchange_is_taken_for_what_the_agents_next_one_has() {
     let mut pair = Pair::new();
     let now = pair.now;
