@@ -141,8 +141,8 @@ pub unsafe extern "C" fn kvffi_exchange_cancel_pull(
     })
 }
 
-/// Keeps a producer's lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with the
-/// pull's confirmation, or with kvffi_exchange_let_go.
+/// Keeps a producer's lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with
+/// kvffi_exchange_let_go, or with a pull under it, which keeps it alive by itself and no longer than it lasts.
 ///
 /// Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]

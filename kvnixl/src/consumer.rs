@@ -244,6 +244,8 @@ impl<B> Exchange<B> {
             Err(error) => return Err((error, blocks)),
         };
         let consumer = &mut self.consumer;
+        // The pull keeps them alive itself, and no longer than it lasts.
+        consumer.kept.retain(|(peer, lease)| !parts.iter().any(|part| part.peer == *peer && part.lease == *lease));
         consumer.stats.started += 1;
         let id = PullId(consumer.numbers.next());
         let mut pull = Pull {
@@ -278,8 +280,8 @@ impl<B> Exchange<B> {
         running
     }
 
-    /// Keeps a lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with the
-    /// pull's confirmation, or with [`let_go`](Self::let_go).
+    /// Keeps a lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with
+    /// [`let_go`](Self::let_go), or with a pull under it, which keeps it alive by itself and no longer than it lasts.
     pub fn keep(&mut self, peer: PeerId, lease: LeaseId) {
         self.consumer.kept.insert((peer, lease));
     }

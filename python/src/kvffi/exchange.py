@@ -372,7 +372,10 @@ class Exchange(Handle):
         return self._flag(functions().kvffi_exchange_cancel_pull, pull)
 
     def keep(self, peer: AnyPeer, lease: int) -> None:
-        """Keeps a producer's lease alive with heartbeats, for a request that waits for its pull."""
+        """Keeps a producer's lease alive with heartbeats, for a request that waits for its pull.
+
+        Ends with the lease, with `let_go`, or with a pull under it, which keeps it alive by itself while it lasts.
+        """
         call(functions().kvffi_exchange_keep, self._live(), ctypes.byref(_peer_id(peer)), lease)
 
     def let_go(self, peer: AnyPeer, lease: int) -> None:
