@@ -3,6 +3,7 @@
 mod watch;
 mod withdrawal;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -101,7 +102,8 @@ impl<B> Exchange<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::ExchangeExists`] until the one that the agent has is dropped.
+    /// [`Error::ExchangeExists`] until the one that the agent has is dropped; [`Error::InUse`] after that until its
+    /// writes have settled.
     pub fn new(agent: Arc<Agent>, options: ExchangeOptions) -> Result<Self> {
         let place = agent.take_exchange_place()?;
         Ok(Self {
@@ -144,7 +146,7 @@ impl<B> Exchange<B> {
     pub fn connect(&mut self, blob: &[u8], now: Instant) -> Result<PeerId> {
         let agent = self.link.agent.clone();
         let (peers, connected) = (&self.link.peers, &mut self.link.connected);
-        let peer = agent.connect_if(blob, |name, incarnation, generation| {
+        let loading = agent.connect_if(blob, |name, incarnation, generation| {
             let id = PeerId::new(name, incarnation);
             if peers.judge(&id, generation) == Loaded::Stale {
                 let same = connected.values().find(|connected| connected.peer.name() == name);
@@ -152,10 +154,15 @@ impl<B> Exchange<B> {
                 return Err(Error::StaleBlob { peer: id.to_string(), stale: generation, current });
             }
             Ok(())
+        });
+        let peer = loading.inspect_err(|error| {
+            if matches!(error, Error::StaleBlob { .. }) {
+                self.link.peers.refused_stale();
+            }
         })?;
         let id = PeerId::new(peer.name(), peer.incarnation());
         // To the agent a peer that was lost is the same, but the way to it may be broken for good.
-        let broken = self.link.peers.is_broken(&id);
+        let broken = self.link.connected.get(&id).is_some_and(|connected| connected.broken);
         if broken {
             agent.reconnect(&peer)?;
         }
@@ -167,7 +174,7 @@ impl<B> Exchange<B> {
         self.releasing.retain(|releasing| *releasing != id);
         if let Loaded::Replaced(old) = loaded {
             self.link.connected.remove(&old);
-            self.gone(&old, now);
+            self.asks_no_more(&old, now);
             self.consumer.reservations.writer_lost(&old);
             self.events.push(Event::PeerReplaced { old, new: id.clone() });
         }
@@ -278,7 +285,7 @@ impl<B> Exchange<B> {
                     _ => &mut stats.malformed,
                 };
                 *count += 1;
-                tracing::warn!(sender = %notification.sender, %error, "message dropped");
+                tracing::warn!(sender = ?notification.sender, %error, "message dropped");
                 return;
             }
         };
@@ -314,14 +321,16 @@ impl<B> Exchange<B> {
             Message::Written { reservation } => drop(consumer.reservations.written(reservation, from)),
             Message::Released { reservation } => drop(consumer.reservations.released(reservation, from)),
             Message::Withdraw { generation } => {
-                link.peers.withdrawn(from, generation);
+                if link.peers.withdrawn(from, generation) {
+                    events.push(Event::PeerStale(from.clone()));
+                }
                 self.withdrawals.asked(from.clone(), generation);
-                events.push(Event::PeerStale(from.clone()));
             }
             Message::Drained { generation } => self.withdrawals.answered(from, generation),
             Message::MemoryRegistered { generation } => {
-                link.peers.told_generation(from, generation, now);
-                events.push(Event::PeerStale(from.clone()));
+                if link.peers.told_generation(from, generation, now) {
+                    events.push(Event::PeerStale(from.clone()));
+                }
             }
             // Everything of it has settled, as it says.
             Message::Goodbye => self.proven_gone(from, now),
@@ -332,7 +341,8 @@ impl<B> Exchange<B> {
     /// poll.
     fn poll_peers(&mut self, now: Instant) {
         self.watch(now);
-        self.link.peers.expire(now);
+        let Self { link, producer, consumer, withdrawals, .. } = self;
+        link.peers.expire(|id| is_needed(id, &link.connected, producer, consumer, withdrawals), now);
         for peer in self.link.peers.take_drained() {
             // What drains because its memory goes is answered below; the others are let go.
             if self.link.peers.state(&peer).is_none() {
@@ -348,9 +358,7 @@ impl<B> Exchange<B> {
     fn let_go_of_peers(&mut self, now: Instant) {
         let Self { link, producer, consumer, events, releasing, withdrawals, .. } = self;
         releasing.retain(|id| {
-            let Some(Connected { peer, .. }) = link.connected.get(id) else { return false };
-            let waits_for = consumer.waits_for(id) || withdrawals.waits_for(id);
-            if peer.unsettled() > 0 || waits_for || producer.push.has_any_of(id) {
+            if is_needed(id, &link.connected, producer, consumer, withdrawals) {
                 return true;
             }
             // Nothing is told any more once it is let go.
@@ -368,4 +376,18 @@ impl<B> Exchange<B> {
             false
         });
     }
+}
+
+/// Whether something is under way with a peer, or waits for it.
+fn is_needed<B>(
+    peer: &PeerId,
+    connected: &BTreeMap<PeerId, Connected>,
+    producer: &Producer<B>,
+    consumer: &Consumer<B>,
+    withdrawals: &Withdrawals,
+) -> bool {
+    connected.get(peer).is_some_and(|connected| connected.peer.unsettled() > 0)
+        || consumer.waits_for(peer)
+        || withdrawals.waits_for(peer)
+        || producer.push.has_any_of(peer)
 }

@@ -51,8 +51,10 @@ pub(crate) struct Connected {
     pub(crate) peer: Peer,
     /// Number of the way to it, new each time that it is opened anew.
     way: u64,
+    /// The way has failed, and has not been opened anew.
+    pub(crate) broken: bool,
     /// Its process has ended, or has said that it does nothing more.
-    pub(crate) gone: bool,
+    pub(crate) done: bool,
 }
 
 /// What to move with a peer, for whom.
@@ -112,7 +114,7 @@ impl Link {
     /// A peer is connected, or the way to it has been opened anew.
     pub(crate) fn opened(&mut self, id: &PeerId, peer: Peer) {
         self.num_ways += 1;
-        self.connected.insert(id.clone(), Connected { peer, way: self.num_ways, gone: false });
+        self.connected.insert(id.clone(), Connected { peer, way: self.num_ways, broken: false, done: false });
     }
 
     /// The peer, if transfers with it may start.
@@ -156,6 +158,9 @@ impl Link {
 
     /// Something with a peer failed: the way to it is broken.
     pub(crate) fn lost(&mut self, peer: &PeerId, now: Instant) {
+        if let Some(connected) = self.connected.get_mut(peer) {
+            connected.broken = true;
+        }
         if self.peers.lost(peer, now) {
             tracing::warn!(%peer, "peer lost");
             self.newly_lost.push(peer.clone());
@@ -165,7 +170,7 @@ impl Link {
     /// A peer's process has ended, or has said that it does nothing more.
     pub(crate) fn gone(&mut self, peer: &PeerId, now: Instant) {
         if let Some(connected) = self.connected.get_mut(peer) {
-            connected.gone = true;
+            connected.done = true;
         }
         self.lost(peer, now);
     }

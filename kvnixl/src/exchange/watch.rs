@@ -88,13 +88,13 @@ impl<B> Exchange<B> {
 
     /// A peer's process has ended, and nothing of it lands any more.
     pub(super) fn proven_gone(&mut self, peer: &PeerId, now: Instant) {
-        self.gone(peer, now);
+        self.asks_no_more(peer, now);
         self.link.gone(peer, now);
         self.consumer.reservations.writer_gone(peer);
     }
 
     /// A peer's process has ended, or another has its name: it neither reads nor asks any more.
-    pub(super) fn gone(&mut self, peer: &PeerId, now: Instant) {
+    pub(super) fn asks_no_more(&mut self, peer: &PeerId, now: Instant) {
         self.consumer.producer_gone(peer);
         self.producer.reader_gone(peer, now);
         self.withdrawals.no_answer_from(peer);

@@ -72,7 +72,7 @@ impl<B> Exchange<B> {
     /// and cannot answer: [`withdrawal_waits_for`](Self::withdrawal_waits_for) names it until it connects again or is
     /// [declared gone](Self::peer_is_gone).
     pub fn withdraw(&mut self, now: Instant) {
-        let may_read = self.link.connected.iter().filter(|(_, connected)| !connected.gone);
+        let may_read = self.link.connected.iter().filter(|(_, connected)| !connected.done);
         let waiting = may_read.map(|(id, _)| id.clone()).collect();
         self.withdrawals.ours = Some(OurMemory { generation: self.link.agent.generation(), waiting, next: now });
     }

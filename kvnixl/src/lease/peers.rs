@@ -117,8 +117,6 @@ struct Entry {
     fetching: Option<Instant>,
     /// Draining for good.
     leaving: bool,
-    /// The way to it has failed, and has not been opened anew.
-    broken: bool,
     past: VecDeque<u64>,
 }
 
@@ -195,11 +193,15 @@ impl PeerBook {
         }
     }
 
-    /// A blob was loaded; the peer is ready unless it is stale, or is being let go.
+    /// A blob was refused because it is stale.
+    pub(crate) fn refused_stale(&mut self) {
+        self.stats.stale += 1;
+    }
+
+    /// A blob was loaded; the peer is ready unless it is being let go. Nothing changes by one that is stale.
     pub(crate) fn loaded(&mut self, peer: &PeerId, generation: u64, now: Instant) -> Loaded {
         let loaded = self.judge(peer, generation);
         if loaded == Loaded::Stale {
-            self.stats.stale += 1;
             return loaded;
         }
         let entry = self.peers.entry(peer.name.clone()).or_insert_with(|| Entry::new(&self.options, now));
@@ -220,7 +222,6 @@ impl PeerBook {
         }
         entry.incarnation = Some(peer.incarnation);
         entry.generation = generation;
-        entry.broken = false;
         entry.last_used = now;
         entry.fetch_at(now);
         if !entry.leaving {
@@ -240,12 +241,6 @@ impl PeerBook {
                 self.peers.get(&peer.name).is_some_and(past).then_some(PeerState::Replaced)
             }
         }
-    }
-
-    /// Whether the way to a peer has failed, and has to be opened anew.
-    #[must_use]
-    pub(crate) fn is_broken(&self, peer: &PeerId) -> bool {
-        self.current(peer).is_some_and(|entry| entry.broken)
     }
 
     /// Something was done with a peer that is no transfer: it is not idle.
@@ -285,7 +280,6 @@ impl PeerBook {
     pub(crate) fn lost(&mut self, peer: &PeerId, now: Instant) -> bool {
         let first_retry = self.options.first_retry;
         let Some(entry) = self.current_mut(peer) else { return false };
-        entry.broken = true;
         let is_news = entry.state != PeerState::Lost && !entry.leaving;
         if is_news {
             entry.state = PeerState::Lost;
@@ -295,27 +289,30 @@ impl PeerBook {
         is_news
     }
 
-    /// The peer says which memory registration it has: when that is newer than its blob, the blob is stale.
-    pub(crate) fn told_generation(&mut self, peer: &PeerId, generation: u64, now: Instant) {
+    /// The peer says which memory registration it has: when that is newer than its blob, the blob is stale. Whether it
+    /// is.
+    pub(crate) fn told_generation(&mut self, peer: &PeerId, generation: u64, now: Instant) -> bool {
         match self.current_mut(peer) {
             Some(entry) if generation > entry.generation && !entry.leaving => {
                 entry.told = entry.told.max(generation);
                 entry.state = PeerState::Connecting;
                 entry.fetch_at(now);
+                true
             }
-            _ => {}
+            _ => false,
         }
     }
 
     /// The peer is about to take its memory of this generation away: nothing is started until it has registered
     /// again. When what is in flight has settled, [`take_drained`](Self::take_drained) names it, and its next blob is
-    /// wanted: that it has registered may be said when nobody hears it.
-    pub(crate) fn withdrawn(&mut self, peer: &PeerId, generation: u64) {
-        if let Some(entry) = self.current_mut(peer).filter(|entry| generation >= entry.generation) {
-            entry.told = generation.saturating_add(1);
-            entry.state = PeerState::Draining;
-            self.drain(peer);
-        }
+    /// wanted: that it has registered may be said when nobody hears it. Whether that is news.
+    pub(crate) fn withdrawn(&mut self, peer: &PeerId, generation: u64) -> bool {
+        let is_news = |entry: &&mut Entry| generation >= entry.generation.max(entry.told);
+        let Some(entry) = self.current_mut(peer).filter(is_news) else { return false };
+        entry.told = generation.saturating_add(1);
+        entry.state = PeerState::Draining;
+        self.drain(peer);
+        true
     }
 
     /// Lets a peer go when what is in flight has settled. `take_drained` names it then, and it is forgotten.
@@ -330,20 +327,28 @@ impl PeerBook {
         self.drain(&PeerId::new(name, incarnation));
     }
 
-    /// Lets go of peers that nothing was done with for long.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    /// Lets go of peers that nothing was done with for long, and that nothing waits for.
+    pub(crate) fn expire(&mut self, is_needed: impl Fn(&PeerId) -> bool, now: Instant) {
         let ttl = self.options.idle_ttl;
-        let idle = |entry: &Entry| {
+        let mut idle = Vec::new();
+        for (name, entry) in &mut self.peers {
             let withdrawn = entry.told > entry.generation && entry.state != PeerState::Lost;
-            entry.in_flight == 0
-                && !entry.leaving
+            if entry.in_flight > 0
+                || entry.leaving
                 // Its old blob must not be taken for a new peer's.
-                && !withdrawn
-                && now.saturating_duration_since(entry.last_used) >= ttl
-        };
-        let names: Vec<Arc<str>> =
-            self.peers.iter().filter(|(_, entry)| idle(entry)).map(|(name, _)| name.clone()).collect();
-        for name in names {
+                || withdrawn
+                || now.saturating_duration_since(entry.last_used) < ttl
+            {
+                continue;
+            }
+            if entry.incarnation.is_some_and(|incarnation| is_needed(&PeerId::new(name.clone(), incarnation))) {
+                // Not asked again at once.
+                entry.last_used = now;
+            } else {
+                idle.push(name.clone());
+            }
+        }
+        for name in idle {
             self.stats.idle += 1;
             self.remove(&name);
         }
@@ -395,7 +400,6 @@ impl Entry {
             fetch: Backoff::new(options.first_retry, options.max_retry, now),
             fetching: None,
             leaving: false,
-            broken: false,
             past: VecDeque::new(),
         }
     }

@@ -6,7 +6,7 @@ use kvnixl::lease::{PeerState, Wanted};
 use kvnixl::{Error, Event, Limits};
 
 use crate::side::{Pair, Side, TTL};
-use crate::told::{request, returned, whole, withdrawn};
+use crate::told::{arrived, request, returned, whole, withdrawn};
 
 #[test]
 fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
@@ -30,9 +30,37 @@ fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
     assert!(pair.decode.told.iter().any(|event| matches!(event, Event::PeerStale(_))));
     assert_eq!(pair.decode.exchange.want("prefill", now), Wanted::Fetch);
     assert!(matches!(pair.decode.exchange.connect(&old_blob, now), Err(Error::StaleBlob { .. })));
+    assert_eq!(pair.decode.exchange.stats().peers.stale, 1);
     let prefill = &pair.prefill;
     pair.decode.connect(prefill, now);
     assert_eq!(pair.decode.exchange.want("prefill", now), Wanted::Ready(pair.prefill.id.clone()));
+}
+
+#[test]
+fn that_memory_goes_is_told_once_however_often_the_peer_says_it() {
+    let mut pair = Pair::new();
+    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+    pair.network.stall(true);
+    pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], pair.now + TTL, pair.now).unwrap();
+    pair.decode.has_posted();
+    pair.prefill.exchange.withdraw(pair.now);
+    for _ in 0..4 {
+        pair.poll();
+        pair.now += Duration::from_millis(500);
+    }
+    let num_told = |side: &Side| side.told.iter().filter(|event| matches!(event, Event::PeerStale(_))).count();
+    assert_eq!(num_told(&pair.decode), 1);
+    pair.network.stall(false);
+    pair.until("the withdrawal", |prefill, _| prefill.take(withdrawn).is_some());
+    pair.prefill.register_anew();
+    pair.prefill.exchange.registered(pair.now);
+    pair.poll();
+    assert_eq!(num_told(&pair.decode), 2, "that its blob can be fetched is news");
+    let prefill = &pair.prefill;
+    pair.decode.connect(prefill, pair.now);
+    pair.prefill.exchange.registered(pair.now);
+    pair.poll();
+    assert_eq!(num_told(&pair.decode), 2, "its blob is the new one");
 }
 
 #[test]
@@ -137,4 +165,23 @@ fn an_idle_peer_is_let_go_and_one_that_says_goodbye_is_not_waited_for() {
     assert!(pair.decode.told.iter().any(|event| matches!(event, Event::PeerReleased(_))));
     assert_eq!(pair.decode.exchange.want("prefill", pair.now), Wanted::Fetch);
     assert_eq!(pair.decode.exchange.stats().peers.idle, 1);
+}
+
+#[test]
+fn a_peer_that_a_reservation_waits_for_is_not_idle() {
+    let mut pair = Pair::new();
+    let (sources, deadline) = (vec![pair.source()], pair.now + Duration::from_secs(3600));
+    pair.decode.exchange.reserve(request(), "destination", sources, deadline, pair.now).unwrap();
+    pair.poll();
+    for _ in 0..2 {
+        pair.now += Duration::from_secs(601);
+        pair.poll();
+    }
+    pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+    let (id, ..) = pair.met();
+    pair.prefill.exchange.write(&id, 0, &whole(), 0, pair.now).unwrap();
+    pair.until("the arrival", |_, decode| decode.take(arrived) == Some("destination"));
+    pair.now += Duration::from_secs(601);
+    pair.poll();
+    assert!(pair.decode.told.iter().any(|event| matches!(event, Event::PeerReleased(_))), "now it is");
 }
