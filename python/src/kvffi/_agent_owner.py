@@ -89,6 +89,7 @@ class AgentOwner(Owner):
             self._pinned.unpin()
         super().__del__()
         self.value = None
+        self.news.close()
         if self.fd is not None:
             os.close(self.fd)
 

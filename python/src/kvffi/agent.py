@@ -384,10 +384,15 @@ class Agent(Handle):
     def wait_for_news(self, timeout: float | None = None) -> bool:
         """Waits on the descriptor of `fd`, and clears it; False if nothing has happened for `timeout` seconds.
 
-        Look at transfers and notifications after this call. Each of several threads that wait is told of all news.
+        Look at transfers and notifications after this call. Each of several threads that wait is told of all news. Each
+        poll of the agent's exchange by another thread is news, too, as it clears the descriptor: let one thread poll.
         """
+        return self._wait(timeout)
+
+    def _wait(self, timeout: float | None, *, for_exchange: bool = False) -> bool:
         agent = self._live()
-        return agent.news.wait(self.fd() if agent.fd is None else agent.fd, self.clear_fd, end_of(timeout))
+        fd = self.fd() if agent.fd is None else agent.fd
+        return agent.news.wait(fd, self._clear, end_of(timeout), for_exchange=for_exchange)
 
     def fd(self, look_every: float = 0) -> int:
         """A file descriptor for an event loop; only wait for it to be readable.
@@ -396,6 +401,9 @@ class Agent(Handle):
         something to do, when the agent has ended, and once right after each call of this. Then call `clear_fd` and look
         at everything. `look_every`: how often, in seconds, notifications are asked for; 0.001 by default. It is valid
         as long as this object.
+
+        Let one event loop wait for it, and no thread beside it: `wait_for_news`, `listen`, and an exchange's `poll` and
+        `events` clear it, which an event loop does not learn.
         """
         agent = self._live()
         fd = ctypes.c_int32()
@@ -407,8 +415,16 @@ class Agent(Handle):
 
     def clear_fd(self) -> None:
         """Makes the descriptor unreadable until something happens again. Look at everything after this call."""
+        agent = self._live()
+        try:
+            self._clear()
+        finally:
+            agent.news.cleared()
+            # An exception that is kept must not keep the agent.
+            del agent
+
+    def _clear(self) -> None:
         call(functions().kvffi_agent_clear_fd, self._live())
-        self._live().news.happened()
 
     def raise_fd(self) -> None:
         """Makes the descriptor readable, for example to end another thread's wait."""

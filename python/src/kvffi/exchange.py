@@ -136,7 +136,7 @@ class Exchange(Handle):
     the rest of the process.
     """
 
-    __slots__ = ("_agent", "_blocks", "_happened", "_numbers")
+    __slots__ = ("_agent", "_blocks", "_happened", "_news", "_numbers")
 
     def __init__(self, agent: Agent, options: ExchangeOptions | None = None) -> None:
         struct = options._struct() if options is not None else None
@@ -147,6 +147,8 @@ class Exchange(Handle):
         call(library.kvffi_exchange_new, *arguments)
         self._owner = owner
         self._agent = agent
+        # Those who wait for the agent, whose descriptor each poll clears.
+        self._news = used.news
         # Blocks by the number that C has for them. Those that may be written are pinned.
         self._blocks: dict[int, Pinned] = {}
         self._numbers = itertools.count(1)
@@ -158,7 +160,10 @@ class Exchange(Handle):
         return self._agent
 
     def poll(self) -> list[Event]:
-        """Moves everything on, and hands out what has happened since the last poll, in order."""
+        """Moves everything on, and hands out what has happened since the last poll, in order.
+
+        It clears the agent's descriptor: who waits for it looks at transfers of the engine's own after this call.
+        """
         self._fill()
         happened: list[tuple[Event, int]] = []
         try:
@@ -180,7 +185,10 @@ class Exchange(Handle):
         library = functions()
 
         def take(taken: Owner) -> None:
-            call(library.kvffi_exchange_poll, self._live(), ctypes.byref(taken))
+            try:
+                call(library.kvffi_exchange_poll, self._live(), ctypes.byref(taken))
+            finally:
+                self._news.polled()
 
         def read_all(taken: Owner) -> list[tuple[Event, int]]:
             events = []
@@ -215,7 +223,7 @@ class Exchange(Handle):
             left = end - time.monotonic()
             if left <= 0:
                 return
-            self._agent.wait_for_news(left)
+            self._agent._wait(left, for_exchange=True)
 
     def timeout(self) -> float:
         """How many seconds to wait for the next poll at most; the agent's descriptor is readable by then."""

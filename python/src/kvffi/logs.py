@@ -13,7 +13,7 @@ from ._handle import Handle, Owner, call, structs
 from ._inbox import Inbox
 from ._library import functions
 from ._names import LogLevel, number, word
-from ._news import is_readable
+from ._news import which_readable
 from ._time import SLICE, end_of
 
 # As Python's logging has them; it has none for "trace".
@@ -98,7 +98,7 @@ class Logs(Handle):
             left = end - time.monotonic()
             # Nobody else frees the log, and its descriptor, while this one waits.
             logs = self._live()
-            ready = is_readable(self.fd(), min(left, SLICE))
+            ready = bool(which_readable((self.fd(),), min(left, SLICE)))
             del logs
             if ready or left <= SLICE:
                 return ready
