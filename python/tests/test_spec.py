@@ -205,6 +205,9 @@ def test_a_local_plan_has_ranges_regions_and_members(decode: kvffi.Spec) -> None
             plan.members(1)
         with pytest.raises(kvffi.ArgumentError, match="-1 is not in the range"):
             plan.members(-1)
+        for wrong in ("1", 1.5, None):
+            with pytest.raises(kvffi.ArgumentError, match="cannot be interpreted as an integer"):
+                plan.members(wrong)  # type: ignore[arg-type]
 
 
 def test_whole_rows_can_be_required() -> None:

@@ -18,6 +18,9 @@ from ._library import functions
 _Self = TypeVar("_Self", bound="Handle")
 _Element = TypeVar("_Element", bound=ctypes.Structure)
 
+# What an argument of a type that C does not take, or a number that does not fit, raises.
+_WRONG_ARGUMENTS = (ctypes.ArgumentError, OverflowError, TypeError)
+
 
 def call(function: Callable[..., int], *args: Any) -> int:
     """Calls a function whose last parameter is `out_error`; its status, which is not negative."""
@@ -25,8 +28,7 @@ def call(function: Callable[..., int], *args: Any) -> int:
     try:
         check_numbers(function, args)
         status = function(*args, ctypes.byref(error))
-    except (ctypes.ArgumentError, OverflowError, TypeError) as wrong:
-        # Of a type that C does not take, or a number that does not fit.
+    except _WRONG_ARGUMENTS as wrong:
         raise _refused(str(wrong)) from None
     if status < 0:
         # Who keeps the exception keeps the frames that it came through: no handle may be in one, or closing frees
@@ -152,7 +154,7 @@ def structs(kind: type[_Element], function: Callable[..., int], *args: Any) -> c
                 raise _exception(status, error)
             functions().kvffi_error_free(error)
             array = (kind * length.value)()
-    except (ctypes.ArgumentError, OverflowError) as wrong:
+    except _WRONG_ARGUMENTS as wrong:
         raise _refused(str(wrong)) from None
     finally:
         # See `call`.
