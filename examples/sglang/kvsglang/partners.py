@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import kvffi
@@ -34,15 +34,20 @@ class Partner:
     refusal: str = ""
     # Planned as if this worker had what its whole group has: the library would refuse the answers as another rank's.
     is_alone: bool = False
+    has_ended: bool = False
+    """Whether somebody said that its process has ended."""
 
 
 class Partners:
     """Those of one prefill worker. `lock` is that of its rooms: who looks somebody up holds it.
 
-    Decode workers come and go and do not say so. When one registers, those go for which no request is kept and that are
-    gone for certain, or whose place another process has taken. If there are still `most_peers`, those go for which no
-    request is kept and to which there is no way: they were refused, or the last write to them failed. If that is not
-    enough the new one is refused. So nobody goes to whom something may still be written, nor anybody in good standing.
+    Decode workers come and go and do not say so. Those go for which no request is kept and that are gone for certain:
+    when somebody looks, and when another one registers. Then those go as well whose place it has taken. If there are
+    still `most_peers`, those go for which no request is kept and to which there is no way: they were refused, or the
+    last write to them failed. If that is not enough the new one is refused. So nobody goes to whom something may still
+    be written, nor anybody in good standing.
+
+    Who registers, looks, and asks for pages does so on one thread: nobody goes for whom a request comes meanwhile.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class Partners:
         self._known: dict[str, Partner] = {}
 
     def register(self, said: Registration, busy: Callable[[], Collection[str]]) -> list[str]:
-        """Takes a decode worker up, and returns the endpoints of those that it took the place of.
+        """Takes a decode worker up, and returns the endpoints at which there is nobody any more.
 
         `busy` are the agents for which requests are kept; the lock is held when it is called.
 
@@ -61,11 +66,15 @@ class Partners:
         `TooManyPeersError` if there is no room.
         """
         endpoint = f"tcp://{said.host}:{said.port}"
-        gone = self._make_room(said.agent, endpoint, busy)
+        dropped = self._make_room(said.agent, endpoint, busy)
         partner = self._plan(said, endpoint)
         with self._lock:
             self._known[said.agent] = partner
-        return gone
+        return self._left(dropped)
+
+    def look(self, busy: Callable[[], Collection[str]]) -> list[str]:
+        """Lets those go that have ended, and returns the endpoints at which there is nobody any more."""
+        return self._left([other for other in self._idle(busy) if self._has_ended(other) and self._drop(other)])
 
     def get(self, agent: str) -> Partner | None:
         """A decode worker; the lock is held."""
@@ -99,22 +108,27 @@ class Partners:
             return list(self._known)
 
     def declare_gone(self, endpoint: str) -> set[str]:
-        """Drops those at an endpoint, whose process has ended; the lock is held."""
-        gone = {agent for agent, partner in self._known.items() if partner.endpoint == f"tcp://{endpoint}"}
-        for agent in gone:
-            self._transport.declare_gone(agent)
-            del self._known[agent]
-        return gone
+        """Takes the caller's word that the process at an endpoint has ended, and returns its agents; the lock is held.
 
-    def _make_room(self, agent: str, endpoint: str, busy: Callable[[], Collection[str]]) -> list[str]:
+        They go when somebody looks: what was on its way to them settles first.
+        """
+        ended = [
+            partner
+            for partner in self._known.values()
+            if partner.endpoint == f"tcp://{endpoint}" and not partner.has_ended
+        ]
+        for partner in ended:
+            self._transport.declare_gone(partner.agent)
+            refusal = f"decode worker {partner.agent} was declared gone"
+            self._known[partner.agent] = replace(partner, mapped=None, pair=None, refusal=refusal, has_ended=True)
+        return {partner.agent for partner in ended}
+
+    def _make_room(self, agent: str, endpoint: str, busy: Callable[[], Collection[str]]) -> list[Partner]:
+        idle = [other for other in self._idle(busy) if other.agent != agent]
         with self._lock:
-            kept = busy()
-            idle = [other for name, other in self._known.items() if name != agent and name not in kept]
             is_full = agent not in self._known and len(self._known) >= self._options.most_peers
         dropped = [
-            other
-            for other in idle
-            if (other.endpoint == endpoint or self._transport.is_gone(other.agent)) and self._drop(other)
+            other for other in idle if (other.endpoint == endpoint or self._has_ended(other)) and self._drop(other)
         ]
         if is_full and not dropped:
             unreachable = (
@@ -125,7 +139,20 @@ class Partners:
             dropped = list(islice(unreachable, 1))
             if not dropped:
                 raise TooManyPeersError(agent, self._options.most_peers, self._options.most_peers)
-        return [other.endpoint for other in dropped if other.endpoint != endpoint]
+        return dropped
+
+    def _idle(self, busy: Callable[[], Collection[str]]) -> list[Partner]:
+        with self._lock:
+            kept = busy()
+            return [partner for agent, partner in self._known.items() if agent not in kept]
+
+    def _has_ended(self, partner: Partner) -> bool:
+        return partner.has_ended or self._transport.is_gone(partner.agent)
+
+    def _left(self, dropped: Collection[Partner]) -> list[str]:
+        with self._lock:
+            taken = {partner.endpoint for partner in self._known.values()}
+        return [partner.endpoint for partner in dropped if partner.endpoint not in taken]
 
     def _drop(self, partner: Partner) -> bool:
         if not self._transport.drop(partner.agent):

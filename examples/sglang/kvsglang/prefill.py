@@ -51,7 +51,7 @@ class PrefillManager:
         self._transport = Transport(kvffi.Spec.from_dict(self.mapped.spec), options)
         self._partners = Partners(self.lists, self.mapped, place, options, self._transport, self.rooms.lock)
         self._mover = Mover(self.rooms, self._partners, self._transport, self.mapped, self._keys, self.rank, self._tell)
-        self._socket = ControlSocket(options.host, self._handle)
+        self._socket = ControlSocket(options.host, self._handle, self._look)
         self._mover.start()
         self._socket.start()
         if options.bootstrap:
@@ -180,6 +180,10 @@ class PrefillManager:
 
     def _register(self, said: Registration) -> None:
         for endpoint in self._partners.register(said, self._busy):
+            self._socket.forget(endpoint)
+
+    def _look(self) -> None:
+        for endpoint in self._partners.look(self._busy):
             self._socket.forget(endpoint)
 
     def _busy(self) -> Collection[str]:

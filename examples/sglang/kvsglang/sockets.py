@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import zmq
@@ -13,6 +14,8 @@ from .messages import Frames
 
 SEND_TIMEOUT_MS = 5000
 POLL_MS = 50
+LOOK = 1.0
+"""Seconds between two calls of `look`."""
 LINGER_MS = 300
 """What was sent and is not out when a connection is dropped still goes for so long: it may be what frees pages."""
 
@@ -20,11 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class ControlSocket:
-    """Receives on a port of its own and calls a handler, on a thread of its own. Closes with `close`."""
+    """Receives on a port of its own and calls a handler, on a thread of its own. Closes with `close`.
 
-    def __init__(self, host: str, handle: Callable[[Frames], None]) -> None:
+    `look` is called on that thread now and then, whatever comes.
+    """
+
+    def __init__(self, host: str, handle: Callable[[Frames], None], look: Callable[[], None] | None = None) -> None:
         self.host = host
-        self._handle = handle
+        self._handle, self._look = handle, look
         self._context = zmq.Context()
         self._incoming = self._context.socket(zmq.PULL)
         self._incoming.setsockopt(zmq.LINGER, 0)
@@ -79,14 +85,22 @@ class ControlSocket:
             socket.close()
 
     def _receive(self) -> None:
+        looked = time.monotonic()
         while not self._closed.is_set():
-            if not self._incoming.poll(POLL_MS):
-                continue
-            frames = self._incoming.recv_multipart()
-            try:
-                self._handle(frames)
-            except IntegrationError as error:
-                # Anybody can send anything here: what cannot be read changes nothing.
-                log.warning("dropped a message: %s", error)
-            except Exception:
-                log.exception("a message could not be handled")
+            if self._incoming.poll(POLL_MS):
+                self._take(self._incoming.recv_multipart())
+            if self._look is not None and time.monotonic() - looked >= LOOK:
+                try:
+                    self._look()
+                except Exception:
+                    log.exception("a look at who is there failed")
+                looked = time.monotonic()
+
+    def _take(self, frames: Frames) -> None:
+        try:
+            self._handle(frames)
+        except IntegrationError as error:
+            # Anybody can send anything here: what cannot be read changes nothing.
+            log.warning("dropped a message: %s", error)
+        except Exception:
+            log.exception("a message could not be handled")

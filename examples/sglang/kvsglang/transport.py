@@ -89,7 +89,7 @@ class Transport:
             self._broken.add(agent)
 
     def is_gone(self, agent: str) -> bool:
-        """Whether a worker's process has ended for certain: known of workers of ours on the same host."""
+        """Whether a worker's process has ended for certain: seen of ours on the same host, and declared of others."""
         peer = self._peers.get(agent)
         return peer is not None and peer.info().is_gone
 
@@ -117,11 +117,11 @@ class Transport:
         return True
 
     def declare_gone(self, agent: str) -> None:
-        """Takes the caller's word that a worker's process has ended: what failed to reach it has settled.
+        """Takes the caller's word that a worker's process has ended: what failed to reach it settles.
 
-        Of a worker of ours on the same host the agent sees it by itself.
+        It is there until it is dropped. Of a worker of ours on the same host the agent sees it by itself.
         """
-        peer = self._peers.pop(agent, None)
+        peer = self._peers.get(agent)
         if peer is not None:
             peer.declare_gone()
 

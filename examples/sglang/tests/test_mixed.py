@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -229,7 +230,44 @@ def test_the_death_of_a_decode_worker_of_the_other_kind_settles_when_it_is_decla
         # NIXL's error says nothing about what is on its way.
         assert not prefill.call(7, "is_drained")
         assert prefill.ask("declare_gone", endpoint) == [7]
-        prefill.sleep(0.2)
+        assert until(lambda: bool(prefill.call(7, "is_drained")), PROMPTLY)
+        assert len(prefill.ask("peers")) == 1
+        assert prefill.ask("declare_gone", endpoint) == []
+        prefill.call(7, "clear")
+        assert until(lambda: prefill.ask("peers") == [], 5)
+
+
+def test_a_decode_worker_that_was_declared_gone_leaves_nothing_open() -> None:
+    with deployment(Model(layers=(0, 1)), kinds=("ours", "sglang")) as engines:
+        prefill = engines.prefill[0]
+        files = Path(f"/proc/{prefill.process.pid}/fd")
+        most = 0
+        for room in range(4):
+            decode = engines.decode[0]
+            engines.run(Request(room, [1, 2], [10, 11]))
+            engines.check()
+            endpoint = f"127.0.0.1:{decode.ask('rank_port')}"
+            decode.kill()
+            prefill.ask("declare_gone", endpoint)
+            assert until(lambda: prefill.ask("peers") == [], 5)
+            if room == 0:
+                prefill.sleep(0.5)
+                most = len(list(files.iterdir()))
+            engines.decode[0] = Remote("sglang", engines.model, decode.place, decode.salt).ready()
+            engines.expected = [Expectation(engines.decode[0].twin)]
+        assert until(lambda: len(list(files.iterdir())) <= most, PROMPTLY)
+
+
+def test_a_request_of_a_decode_worker_that_was_declared_gone_fails_for_that() -> None:
+    with deployment(Model(layers=(0, 1)), kinds=("ours", "sglang")) as engines:
+        prefill, decode = engines.prefill[0], engines.decode[0]
+        engines.start(Request(7, [1, 2], [10, 11]))
+        endpoint = f"127.0.0.1:{decode.ask('rank_port')}"
+        decode.kill()
+        assert prefill.ask("declare_gone", endpoint) == [7]
+        prefill.send(7, Chunk([1]))
+        assert prefill.until(7, ["Failed"], PROMPTLY) == "Failed"
+        assert "was declared gone" in prefill.why(7)
         assert prefill.call(7, "is_drained")
 
 

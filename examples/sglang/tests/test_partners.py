@@ -10,36 +10,17 @@ from dataclasses import replace
 import zmq
 from harness.deployment import Deployment, Request, deployment
 from harness.expect import Expectation
+from harness.midway import until
 from harness.model import Model
+from harness.nobody import NOBODY
 from harness.settings import Settings
 from harness.worker import Chunk, Remote
-
-from kvsglang.messages import Registration
 
 MODEL = Model(layers=(0, 1), page_tokens=16, num_pages=512)
 PAGES = list(range(512))
 OURS = ("ours", "ours")
 FULL = "1 others are known and most_peers is 1"
 PROMPTLY = 2.0
-NOBODY = Registration(
-    host="127.0.0.1",
-    port=9,
-    agent="",
-    metadata=b"",
-    kv_bases=(),
-    aux_bases=(),
-    state_bases=(),
-    gpu=0,
-    tp_size=1,
-    tp_rank=0,
-    state_rows=(),
-    state_channels=(),
-    num_pages=1,
-    kinds=(),
-    kv_rows=(),
-    state_layer_ids=(),
-    kv_layer_ids=(),
-)
 
 
 def successor(engines: Deployment) -> Remote:
@@ -82,6 +63,15 @@ def test_decode_workers_that_died_make_room_for_others() -> None:
             assert len(engines.prefill[0].ask("peers")) <= 2
             engines.decode[0].kill()
             successor(engines)
+
+
+def test_one_that_died_goes_also_when_no_other_comes() -> None:
+    with crowded(2) as engines:
+        prefill = engines.prefill[0]
+        engines.run(Request(1, [1, 2], [3, 4]))
+        assert len(prefill.ask("peers")) == 1
+        engines.decode[0].kill()
+        assert until(lambda: prefill.ask("peers") == [], 5)
 
 
 def test_one_too_many_is_refused_until_another_is_gone() -> None:
