@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .bootstrap import UNDERSTOOD, BootstrapServer, PrefillInfo, Rank
+from .bootstrap import UNDERSTOOD, PrefillInfo, Rank
 from .decode import DecodeManager
 from .errors import SettingError
 from .lists import Place
 from .options import Options
 from .prefill import PrefillManager
 from .receiver import Receiver
+from .rendezvous import BootstrapServer
 from .sender import Sender
 from .states import Poll
 

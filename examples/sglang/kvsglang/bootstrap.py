@@ -1,4 +1,4 @@
-"""The rendezvous: prefill workers say where they are, decode workers ask. It has the HTTP routes of SGLang."""
+"""What workers say to a rendezvous, and ask of it: where the prefill workers of an engine are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import socket
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from . import addresses
 from .errors import MessageError
@@ -19,7 +18,7 @@ from .lists import Place
 PATIENCE = 5.0
 """Seconds until a request is given up, however slowly its answer comes."""
 MOST_BYTES = 1 << 20
-"""Length of an answer beyond which it is none."""
+"""Length of an answer, or of a registration, beyond which it is none."""
 MOST_RANKS = 1 << 16
 """Prefill workers of an engine."""
 UNDERSTOOD: dict[str, Any] = {
@@ -30,8 +29,6 @@ UNDERSTOOD: dict[str, Any] = {
 }
 """Settings of a prefill engine that say where its workers have what, or when they want to know where it goes. Nothing
 here follows them, so a decode worker takes no others than these."""
-ONE_GROUP = ("attn_cp_size", "attn_dp_size", "system_dp_size")
-"""Sizes of a registration that have to be 1: the workers of several groups would have the same ranks."""
 
 
 @dataclass(frozen=True)
@@ -79,125 +76,6 @@ class Rank:
     def endpoint(self) -> str:
         """For ZMQ."""
         return f"tcp://{self.address}"
-
-
-class BootstrapServer:
-    """Holds where the prefill workers of one engine are. Closes with `close`.
-
-    # Errors
-    `AddressError` for an IPv6 address, or a port that nobody could know; `OSError` if it cannot be listened on.
-    """
-
-    def __init__(self, host: str, port: int) -> None:
-        addresses.host("host of the rendezvous", host)
-        addresses.port("port of the rendezvous", port)
-        table = _Table()
-
-        class Handler(BaseHTTPRequestHandler):
-            """One request."""
-
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:  # noqa: N802
-                self._reply(*table.get(self.path))
-
-            def do_PUT(self) -> None:  # noqa: N802
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                self._reply(*table.put(self.path, body))
-
-            def do_POST(self) -> None:  # noqa: N802
-                self.do_PUT()
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ARG002
-                """Says nothing."""
-
-            def _reply(self, status: int, answer: Any) -> None:
-                data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        class Server(ThreadingHTTPServer):
-            """Does not wait for clients that keep their connection."""
-
-            daemon_threads = True
-            block_on_close = False
-
-        self._server = Server((host, port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stops listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(PATIENCE)
-
-
-class _Table:
-    """What the workers said; thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._engine: dict[str, Any] = {}
-        self._ranks: dict[tuple[int, int], dict[str, Any]] = {}
-
-    def get(self, path: str) -> tuple[int, Any]:
-        url = urlsplit(path)
-        if url.path == "/health":
-            return 200, "OK"
-        if url.path != "/route":
-            return 404, "there is /route and /health"
-        query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        try:
-            key = int(query["target_tp_rank"]), int(query["target_pp_rank"])
-            group = int(query.get("prefill_dp_rank", 0)), int(query.get("prefill_cp_rank", 0))
-        except (KeyError, ValueError):
-            return 400, "give target_tp_rank and target_pp_rank"
-        with self._lock:
-            expected = self._engine.get("attn_tp_size", 0) * self._engine.get("pp_size", 0)
-            if not self._ranks or len(self._ranks) < expected:
-                return 503, f"{len(self._ranks)} of {expected} prefill workers are registered"
-            if key == (-1, -1):
-                return 200, self._engine
-            rank = self._ranks.get(key) if group == (0, 0) else None
-        return (200, rank) if rank else (404, f"there is no rank {key} of group {group}")
-
-    def put(self, path: str, body: bytes) -> tuple[int, Any]:
-        try:
-            return self._put(urlsplit(path).path, json.loads(body))
-        except (KeyError, TypeError, ValueError) as error:
-            return 400, f"{type(error).__name__}: {error}"
-
-    def _put(self, path: str, data: dict[str, Any]) -> tuple[int, Any]:
-        if path != "/route":
-            return 404, "there is /route"
-        for size in ONE_GROUP:
-            if int(data[size]) != 1:
-                return 400, f"{size} is {data[size]}; only 1 is served"
-        with self._lock:
-            engine = {
-                "attn_tp_size": int(data["attn_tp_size"]),
-                "attn_cp_size": int(data["attn_cp_size"]),
-                "dp_size": int(data["system_dp_size"]),
-                "pp_size": int(data["pp_size"]),
-                "page_size": int(data["page_size"]),
-                "kv_cache_dtype": data["kv_cache_dtype"],
-                "follow_bootstrap_room": True,
-            }
-            if data.get("kv_layout") is not None:
-                engine["kv_layout"] = str(data["kv_layout"])
-            if engine != self._engine:
-                # An engine of another shape took the place of one that is gone.
-                self._engine = engine
-                self._ranks.clear()
-            key = int(data["attn_tp_rank"]), int(data["pp_rank"])
-            self._ranks[key] = {"rank_ip": data["rank_ip"], "rank_port": int(data["rank_port"])}
-            if data.get("blob"):
-                self._ranks[key]["blob"] = data["blob"]
-        return 200, "OK"
 
 
 def register(
@@ -356,7 +234,7 @@ def _ask(address: str, method: str, path: str, body: Any = None) -> tuple[int, s
             connection = http.client.HTTPConnection(address, timeout=PATIENCE)
             done.callback(connection.close)
             connection.connect()
-            done.callback(_cut_after(PATIENCE, connection.sock, late).cancel)
+            done.callback(cut_after(PATIENCE, connection.sock, late).cancel)
             data = None if body is None else json.dumps(body)
             connection.request(method, path, data, {"Content-Type": "application/json"})
             answer = connection.getresponse()
@@ -370,7 +248,7 @@ def _ask(address: str, method: str, path: str, body: Any = None) -> tuple[int, s
     return answer.status, content.decode(errors="replace")
 
 
-def _cut_after(seconds: float, connected: socket.socket, late: threading.Event) -> threading.Timer:
+def cut_after(seconds: float, connected: socket.socket, late: threading.Event) -> threading.Timer:
     """Ends a connection some time from now: its own timeout is one for each byte."""
 
     def cut() -> None:

@@ -7,9 +7,9 @@ import socket
 import pytest
 from harness.ports import free_port
 
-from kvsglang.bootstrap import BootstrapServer
 from kvsglang.errors import AddressError
 from kvsglang.options import Options
+from kvsglang.rendezvous import BootstrapServer
 
 
 @pytest.mark.parametrize(

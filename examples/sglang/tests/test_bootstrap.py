@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from harness.liar import INFO, RANK, liar
+from harness.midway import until
 from harness.model import Model
 from harness.ports import free_port
 from harness.settings import Settings
 from harness.worker import Remote
 
-from kvsglang import bootstrap
+from kvsglang import bootstrap, rendezvous
 from kvsglang.engines import overlap
 from kvsglang.errors import MessageError
 from kvsglang.lists import Place
@@ -23,7 +27,7 @@ from kvsglang.lists import Place
 @pytest.fixture
 def address() -> Iterator[str]:
     port = free_port()
-    server = bootstrap.BootstrapServer("127.0.0.1", port)
+    server = rendezvous.BootstrapServer("127.0.0.1", port)
     yield f"127.0.0.1:{port}"
     server.close()
 
@@ -39,6 +43,11 @@ def ask(address: str, method: str, path: str, body: bytes | None = None) -> tupl
     content = answer.read().decode()
     connection.close()
     return answer.status, content
+
+
+def connected(address: str) -> socket.socket:
+    host, port = address.split(":")
+    return socket.create_connection((host, int(port)), timeout=2)
 
 
 def test_an_engine_is_known_once_all_its_workers_are(address: str) -> None:
@@ -160,6 +169,68 @@ def test_what_is_no_address_is_no_engine(address: str) -> None:
 def test_a_bad_question_gets_an_answer(address: str, method: str, path: str, body: bytes | None, status: int) -> None:
     assert ask(address, method, path, body)[0] == status
     assert bootstrap.is_alive(address)
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [(None, 411), ("-1", 400), ("+1", 400), ("1_0", 400), ("all", 400), ("9" * 5000, 400), (f"{(1 << 20) + 1}", 413)],
+)
+def test_a_body_without_a_bound_is_refused_and_its_connection_closed(
+    address: str, length: str | None, status: int
+) -> None:
+    with connected(address) as client:
+        said = f"Content-Length: {length}\r\n" if length else ""
+        client.sendall(f"PUT /route HTTP/1.1\r\n{said}\r\n".encode())
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert b"\r\nConnection: close\r\n" in answer
+
+
+@pytest.mark.parametrize("said", ["", "GET /heal", "PUT /route HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"])
+def test_a_client_that_says_nothing_more_is_given_up(address: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "PATIENCE", 0.3)
+    with connected(address) as client:
+        client.sendall(said.encode())
+        assert client.recv(1) == b""
+
+
+def test_a_client_that_drips_is_given_up(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "PATIENCE", 0.3)
+    monkeypatch.setattr(rendezvous, "KEPT", 0.3)
+    with connected(address) as client, pytest.raises(OSError):  # noqa: PT011
+        for _ in range(40):
+            client.sendall(b"x")
+            time.sleep(0.05)
+
+
+def test_a_connection_is_kept_for_another_request_while_there_are_few(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "MOST_CONNECTIONS", 4)
+    connections = [http.client.HTTPConnection(address, timeout=2) for _ in range(3)]
+    for is_kept, connection in zip((True, True, False), connections, strict=True):
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        assert answer.read() == b"OK"
+        assert answer.will_close is not is_kept
+    connections[0].request("GET", "/health")
+    assert connections[0].getresponse().read() == b"OK"
+    for connection in connections:
+        connection.close()
+
+
+def test_few_connections_are_served_at_once_and_the_others_later(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "PATIENCE", 0.5)
+    monkeypatch.setattr(rendezvous, "MOST_CONNECTIONS", 4)
+    before = threading.active_count()
+    with ExitStack() as done:
+        for _ in range(12):
+            done.enter_context(connected(address))
+        time.sleep(0.2)
+        # One that serves and one that ends it, each.
+        assert threading.active_count() - before <= 2 * 4
+        assert bootstrap.is_alive(address)
+    assert until(lambda: threading.active_count() == before, 2)
 
 
 @pytest.mark.parametrize("size", ["attn_cp_size", "attn_dp_size", "system_dp_size"])

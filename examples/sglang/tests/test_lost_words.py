@@ -20,7 +20,6 @@ from harness.ports import free_port
 from harness.settings import Settings
 
 from kvsglang import rooms
-from kvsglang.bootstrap import BootstrapServer
 from kvsglang.decode import DecodeManager
 from kvsglang.decode_room import FIRST_PAUSE
 from kvsglang.heard import KEPT, Heard
@@ -29,6 +28,7 @@ from kvsglang.messages import ABORT, ABORT_ACK, STATUS, Abort, AbortAck, Frames
 from kvsglang.options import Options
 from kvsglang.prefill import PrefillManager
 from kvsglang.receiver import Receiver
+from kvsglang.rendezvous import BootstrapServer
 from kvsglang.sender import Sender
 from kvsglang.sockets import ControlSocket
 from kvsglang.states import Poll

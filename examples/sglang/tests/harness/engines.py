@@ -29,12 +29,12 @@ def open_engine(kind: str, place: Settings, lists: dict[str, Any], mla: bool, op
 
 def _ours(place: Settings, lists: dict[str, Any], mla: bool, options: dict[str, Any]) -> Engine:
     """Our manager, without SGLang."""
-    from kvsglang.bootstrap import BootstrapServer
     from kvsglang.decode import DecodeManager
     from kvsglang.lists import Place
     from kvsglang.options import Options
     from kvsglang.prefill import PrefillManager
     from kvsglang.receiver import Receiver
+    from kvsglang.rendezvous import BootstrapServer
     from kvsglang.sender import Sender
 
     args = SimpleNamespace(**lists)
