@@ -74,8 +74,8 @@ class Transport:
         peer = self._peers[agent]
         if agent in self._broken:
             # NIXL does not mend a connection that has failed; the worker behind it may well live.
-            self._broken.discard(agent)
             self._agent.reconnect(peer)
+            self._broken.discard(agent)
         op: Literal["write"] | None = None if isinstance(what, kvffi.Answer) else "write"
         return self._agent.start(peer, what, op=op, request=request)
 

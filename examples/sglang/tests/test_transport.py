@@ -32,8 +32,9 @@ class Peer:
 class Agent:
     """An agent that notes what is asked of it."""
 
-    def __init__(self, *_args: object, **_options: object) -> None:
+    def __init__(self) -> None:
         self.asked: list[str] = []
+        self.has_way = True
 
     def register(self, spec: object) -> None:
         """Has no memory to register."""
@@ -44,6 +45,11 @@ class Agent:
     def start(self, peer: Peer, *_what: object, **_options: object) -> str:
         self.asked.append(f"start {peer.is_gone}")
         return "transfer"
+
+    def reconnect(self, _peer: Peer) -> None:
+        self.asked.append("reconnect")
+        if not self.has_way:
+            raise ConnectionError("there is no way")
 
     def disconnect(self, _peer: Peer) -> None:
         self.asked.append("disconnect")
@@ -70,3 +76,17 @@ def test_a_worker_that_is_declared_gone_is_there_until_it_is_dropped(agent: Agen
     ours.start("theirs", WHAT, "room 1")
     assert ours.drop("theirs")
     assert agent.asked == ["start True", "disconnect"]
+
+
+def test_a_way_that_could_not_be_opened_anew_is_tried_again_by_the_next_request(agent: Agent) -> None:
+    ours = connected()
+    ours.failed("theirs")
+    agent.has_way = False
+    with pytest.raises(ConnectionError):
+        ours.start("theirs", WHAT, "room 1")
+    assert ours.is_broken("theirs")
+    agent.has_way = True
+    for room in (2, 3):
+        ours.start("theirs", WHAT, f"room {room}")
+    assert agent.asked == ["reconnect", "reconnect", "start False", "start False"]
+    assert not ours.is_broken("theirs")
