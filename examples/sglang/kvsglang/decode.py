@@ -55,7 +55,7 @@ class DecodeManager:
         self._keys = component_keys(self.lists.components)
         self._generation = 0
         self._transport = Transport(spec, options)
-        self._socket = ControlSocket(options.host, self._handle)
+        self._socket = ControlSocket(options.host, self._handle, most=options.most_peers)
         self._engines = Engines(
             self.lists, self.mapped, place, options, self._transport, self._socket, self._engine_lost
         )

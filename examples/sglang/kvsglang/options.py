@@ -47,7 +47,8 @@ class Options:
     close_timeout: float = 5.0
     """How long a decode worker that closes waits until nobody writes into its pages any more."""
     most_peers: int = 4096
-    """Decode workers that a prefill worker knows at once; beside so many that may still ask, a new one is refused."""
+    """Decode workers that a prefill worker knows at once; beside so many that may still ask, a new one is refused. Of
+    either role, connections that are kept to others: each takes two of the files that the process may have open."""
     backend: str = "UCX"
     """NIXL's."""
     most_bytes: int = 1 << 20

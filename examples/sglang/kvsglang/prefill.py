@@ -51,7 +51,7 @@ class PrefillManager:
         self._transport = Transport(kvffi.Spec.from_dict(self.mapped.spec), options)
         self._partners = Partners(self.lists, self.mapped, place, options, self._transport, self.rooms.lock)
         self._mover = Mover(self.rooms, self._partners, self._transport, self.mapped, self._keys, self.rank, self._tell)
-        self._socket = ControlSocket(options.host, self._handle, self._look)
+        self._socket = ControlSocket(options.host, self._handle, self._look, most=options.most_peers)
         self._mover.start()
         self._socket.start()
         if options.bootstrap:

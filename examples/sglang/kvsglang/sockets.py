@@ -16,6 +16,8 @@ SEND_TIMEOUT_MS = 5000
 POLL_MS = 50
 LOOK = 1.0
 """Seconds between two calls of `look`."""
+SPARE = 64
+"""Connections beside those that a worker is to keep."""
 LINGER_MS = 300
 """What was sent and is not out when a connection is dropped still goes for so long: it may be what frees pages."""
 
@@ -25,16 +27,24 @@ log = logging.getLogger(__name__)
 class ControlSocket:
     """Receives on a port of its own and calls a handler, on a thread of its own. Closes with `close`.
 
-    `look` is called on that thread now and then, whatever comes.
+    `look` is called on that thread now and then, whatever comes. Connections are kept to `most` others and to some that
+    are told once that they are too many; the one that was used least lately goes for a new one.
     """
 
-    def __init__(self, host: str, handle: Callable[[Frames], None], look: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, host: str, handle: Callable[[Frames], None], look: Callable[[], None] | None = None, *, most: int
+    ) -> None:
         self.host = host
         self._handle, self._look = handle, look
         self._context = zmq.Context()
+        sockets = self._context.get(zmq.SOCKET_LIMIT)
+        self._context.set(zmq.MAX_SOCKETS, sockets)
+        # Half of them are left to those that are being dropped.
+        self._most = min(most + SPARE, sockets // 2)
         self._incoming = self._context.socket(zmq.PULL)
         self._incoming.setsockopt(zmq.LINGER, 0)
         self.port = int(self._incoming.bind_to_random_port(f"tcp://{host}"))
+        # In the order in which they were used last.
         self._outgoing: dict[str, zmq.Socket[bytes]] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -45,19 +55,17 @@ class ControlSocket:
         self._thread.start()
 
     def send(self, endpoint: str, frames: Frames) -> None:
-        """Sends to ``tcp://host:port``; messages to one endpoint arrive in order, or not at all if it is gone.
+        """Sends to ``tcp://host:port``; messages over one connection arrive in order, or not at all if the end is gone.
 
         # Errors
         `ConnectionError` if the endpoint takes nothing for some seconds, or is no address.
         """
         with self._lock:
             try:
-                socket = self._outgoing.get(endpoint)
+                socket = self._outgoing.pop(endpoint, None)
                 if socket is None:
-                    socket = self._outgoing[endpoint] = self._context.socket(zmq.PUSH)
-                    socket.setsockopt(zmq.LINGER, LINGER_MS)
-                    socket.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
-                    socket.connect(endpoint)
+                    socket = self._connect(endpoint)
+                self._outgoing[endpoint] = socket
                 socket.send_multipart(frames)
             except (zmq.ZMQError, ValueError) as error:
                 self._drop(endpoint)
@@ -78,6 +86,19 @@ class ControlSocket:
                 self._drop(endpoint)
         self._incoming.close()
         self._context.term()
+
+    def _connect(self, endpoint: str) -> zmq.Socket[bytes]:
+        while len(self._outgoing) >= self._most:
+            self._drop(next(iter(self._outgoing)))
+        socket = self._context.socket(zmq.PUSH)
+        try:
+            socket.setsockopt(zmq.LINGER, LINGER_MS)
+            socket.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
+            socket.connect(endpoint)
+        except BaseException:
+            socket.close()
+            raise
+        return socket
 
     def _drop(self, endpoint: str) -> None:
         socket = self._outgoing.pop(endpoint, None)

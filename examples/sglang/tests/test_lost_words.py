@@ -241,7 +241,7 @@ def test_what_was_said_before_a_socket_closes_arrives() -> None:
     with context, context.socket(zmq.PULL) as listener:
         port = listener.bind_to_random_port(f"tcp://{HOST}")
         for count in range(20):
-            socket = ControlSocket(HOST, lambda _frames: None)
+            socket = ControlSocket(HOST, lambda _frames: None, most=1)
             socket.send(f"tcp://{HOST}:{port}", [str(count).encode()])
             if count % 2:
                 socket.forget(f"tcp://{HOST}:{port}")
