@@ -86,15 +86,10 @@ class DecodeManager:
                 if room.state is Poll.FAILED and room.writers and room.pages is not None
             }
 
-    def is_settled(self, room: DecodeRoom) -> bool:
-        """Whether nobody writes into the pages of a request any more."""
+    def is_released(self, number: int, of: DecodeRoom | None = None) -> bool:
+        """Whether nobody writes into a request's pages any more: those of a room, or of the one that has its number."""
         with self.rooms.lock:
-            return not room.writers
-
-    def is_released(self, number: int) -> bool:
-        """Whether nobody writes into a request's pages any more."""
-        with self.rooms.lock:
-            room = self.rooms.get(number)
+            room = of or self.rooms.get(number)
             return room is None or not room.writers
 
     def writers(self) -> dict[int, list[str]]:

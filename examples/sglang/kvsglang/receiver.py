@@ -51,4 +51,4 @@ class Receiver(Scheduled):
 
     def is_abort_release_safe(self) -> bool:
         """Whether nobody writes into the request's pages any more."""
-        return self.manager.is_settled(self.request)
+        return self.manager.is_released(self.room, self.request)
