@@ -22,7 +22,7 @@ from .messages import ABORT, GUARD, REGISTRATION, STATUS, Abort, AbortAck, Frame
 from .mover import Mover
 from .options import Options
 from .partners import Partner, Partners
-from .prefill_room import Chunk, Event, PrefillRoom
+from .prefill_room import Asked, Chunk, Event, PrefillRoom
 from .requests import Pages, distinct, pages, state_lists
 from .requests import rows as state_rows
 from .rooms import Rooms
@@ -192,45 +192,38 @@ class PrefillManager:
     def _want(self, wanted: Room) -> None:
         with self.rooms.lock:
             partner = self._partners.get(wanted.agent)
-            room = self.rooms.get(wanted.room)
-            if room is None:
-                room = self.rooms.add(PrefillRoom(wanted.room))
-                room.wait("no sender came", self.options.bootstrap_timeout)
-                if ended := self.rooms.remembered(wanted.room):
-                    self.rooms.fail(room, ended)
-                    room.cleared = True
-            if room.is_repeated(wanted):
-                return
-            known = room.member(wanted.host, wanted.port) or room.wanted.get(wanted.agent)
-            if known is not None and not wanted.generation and room.state is not Poll.SUCCESS:
-                # SGLang's worker took the number for another request: it hears of a failure once the first is drained.
-                self._fail(room, f"room {wanted.room} was asked for again before it was over")
-                room.told.discard(known.agent)
-                self._mover.wake()
-                return
-            others = [other.num_readers for other in room.wanted.values()]
+            room = self.rooms.get(wanted.room) or self._early(wanted.room)
             is_other = partner is not None and self._partners.is_of_another_engine(partner, room.wanted)
-            if (
-                known is None
-                and not is_other
-                and not room.is_complete
-                and all(number == wanted.num_readers for number in others)
-            ):
-                room.wanted[wanted.agent] = wanted
-                if partner is None:
-                    self._fail(room, self._partners.stranger(wanted.agent))
-                elif partner.refusal:
-                    self._fail(room, partner.refusal)
-                else:
-                    self._check(room, wanted, partner)
-                self._settle_start(room)
+            asked = room.ask(wanted, is_of_another_engine=is_other)
+            if asked is Asked.TAKEN:
+                self._take(room, wanted, partner)
+            elif asked is Asked.TWICE:
+                # It hears of the failure once the first request is drained.
+                self._fail(room, f"room {wanted.room} was asked for again before it was over")
                 self._mover.wake()
-                return
-            if known is None:
-                room.refused.add((wanted.host, wanted.port))
-        reason = f"room {wanted.room} is taken by another request; choose another number"
-        status = Status(wanted.room, Poll.FAILED, self.rank, reason, generation=wanted.generation)
-        self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
+        if asked is Asked.REFUSED:
+            reason = f"room {wanted.room} is taken by another request; choose another number"
+            status = Status(wanted.room, Poll.FAILED, self.rank, reason, generation=wanted.generation)
+            self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
+
+    def _early(self, number: int) -> PrefillRoom:
+        """A room that a decode worker asks for before a sender does, or after the sender has given up."""
+        room = self.rooms.add(PrefillRoom(number))
+        room.wait("no sender came", self.options.bootstrap_timeout)
+        if ended := self.rooms.remembered(number):
+            self.rooms.fail(room, ended)
+            room.cleared = True
+        return room
+
+    def _take(self, room: PrefillRoom, wanted: Room, partner: Partner | None) -> None:
+        if partner is None:
+            self._fail(room, self._partners.stranger(wanted.agent))
+        elif partner.refusal:
+            self._fail(room, partner.refusal)
+        else:
+            self._check(room, wanted, partner)
+        self._settle_start(room)
+        self._mover.wake()
 
     def _check(self, room: PrefillRoom, wanted: Room, partner: Partner) -> None:
         if wanted.is_dummy or partner.mapped is None:
@@ -251,21 +244,11 @@ class PrefillManager:
             reason = abort.reason or "aborted by the decode worker"
             # Whoever asks again has not heard the answer. By now the number may be another request's.
             is_repeated = self._heard.is_repeated(abort)
-            if room is None:
-                if not is_repeated:
-                    self.rooms.remember(abort.room, reason)
-                drained = True
-            else:
-                # Somebody whose request was refused for its number has no say over the one that has it.
-                member = room.member(abort.host, abort.port)
-                is_late = member is not None and member.generation and abort.generation != member.generation
-                agent = member.agent if member is not None and not is_late else None
-                has_say = not is_repeated and not is_late and (abort.host, abort.port) not in room.refused
-                if not room.state.is_final and has_say and (agent is not None or not room.is_complete):
-                    self._fail(room, reason)
-                drained = agent is None or room.is_drained(agent)
-                if not drained and agent is not None and abort.generation is not None:
-                    room.acknowledge[f"tcp://{abort.host}:{abort.port}"] = agent, abort.generation
+            if room is None and not is_repeated:
+                self.rooms.remember(abort.room, reason)
+            elif room is not None and not is_repeated and room.heeds(abort):
+                self._fail(room, reason)
+            drained = room is None or room.answers(abort)
         if drained and abort.generation is not None:
             self._tell(f"tcp://{abort.host}:{abort.port}", AbortAck(abort.room, self.rank, abort.generation))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Protocol
 
 import kvffi
 
-from .messages import Room
+from .messages import Abort, Room
 from .requests import Pages
 from .rooms import AnyRoom
 from .states import Poll
@@ -32,6 +33,18 @@ class Chunk:
     state: tuple[Pages | None, ...] = ()
     after: Event | None = None
     """What its pages are not to be read before: until then somebody writes them."""
+
+
+class Asked(Enum):
+    """What becomes of what a decode worker asks for."""
+
+    TAKEN = auto()
+    REPEATED = auto()
+    """It came before: that is no news, and to refuse it would speak of what is under way."""
+    TWICE = auto()
+    """A worker that names no generation took the number for another request while one of its own has it."""
+    REFUSED = auto()
+    """Another request has the number."""
 
 
 @dataclass
@@ -77,13 +90,48 @@ class PrefillRoom(AnyRoom):
         """What the decode worker that listens there asked for."""
         return next((wanted for wanted in self.wanted.values() if (wanted.host, wanted.port) == (host, port)), None)
 
-    def is_repeated(self, wanted: Room) -> bool:
-        """Whether a message has come before: that is no news, and to refuse it would speak of what is under way."""
+    def ask(self, wanted: Room, *, is_of_another_engine: bool) -> Asked:
+        """Notes what a decode worker asks for, and how that goes with what others have."""
         known = self.member(wanted.host, wanted.port) or self.wanted.get(wanted.agent)
-        if known is None or known.generation != wanted.generation:
+        if known is not None:
+            if self._is_repeated(known, wanted):
+                return Asked.REPEATED
+            if wanted.generation or self.state is Poll.SUCCESS:
+                return Asked.REFUSED
+            self.told.discard(known.agent)
+            return Asked.TWICE
+        is_one_request = all(other.num_readers == wanted.num_readers for other in self.wanted.values())
+        if is_of_another_engine or self.is_complete or not is_one_request:
+            self.refused.add((wanted.host, wanted.port))
+            return Asked.REFUSED
+        self.wanted[wanted.agent] = wanted
+        return Asked.TAKEN
+
+    def heeds(self, abort: Abort) -> bool:
+        """Whether an abort ends it: who was refused has no say, nor what was said of a request before it."""
+        if self.state.is_final or (abort.host, abort.port) in self.refused:
+            return False
+        member = self.member(abort.host, abort.port)
+        return not self.is_complete if member is None else self._is_meant(member, abort)
+
+    def answers(self, abort: Abort) -> bool:
+        """Whether nothing is written for whoever gave it up; if something is, he hears when that is over."""
+        member = self.member(abort.host, abort.port)
+        if member is None or not self._is_meant(member, abort) or self.is_drained(member.agent):
+            return True
+        if abort.generation is not None:
+            self.acknowledge[f"tcp://{abort.host}:{abort.port}"] = member.agent, abort.generation
+        return False
+
+    def _is_repeated(self, known: Room, wanted: Room) -> bool:
+        if known.generation != wanted.generation:
             return False
         # SGLang's name no generation: to ask for the same once more while it goes on is to repeat oneself.
         return bool(wanted.generation) or (not self.state.is_final and known.frames() == wanted.frames())
+
+    @staticmethod
+    def _is_meant(member: Room, abort: Abort) -> bool:
+        return not member.generation or abort.generation == member.generation
 
     @property
     def is_complete(self) -> bool:
