@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from . import addresses
-from .bootstrap import MOST_BYTES, PATIENCE, cut_after
+from .bootstrap import MOST_BYTES, MOST_RANKS, PATIENCE, cut_after
 
 KEPT = 60.0
 """Seconds for which a client may keep its connection."""
@@ -180,6 +180,11 @@ class _Table:
         for size in ONE_GROUP:
             if int(data[size]) != 1:
                 return 400, f"{size} is {data[size]}; only 1 is served"
+        for rank, size in (("attn_tp_rank", "attn_tp_size"), ("pp_rank", "pp_size")):
+            if not 0 <= int(data[rank]) < int(data[size]):
+                return 400, f"{rank} is {data[rank]}; give a rank of {data[size]}"
+        if (num_ranks := int(data["attn_tp_size"]) * int(data["pp_size"])) > MOST_RANKS:
+            return 400, f"the engine has {num_ranks} workers; {MOST_RANKS} are taken"
         with self._lock:
             engine = {
                 "attn_tp_size": int(data["attn_tp_size"]),

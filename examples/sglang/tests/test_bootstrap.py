@@ -241,6 +241,26 @@ def test_a_worker_of_one_group_of_several_is_not_registered(address: str, size: 
     assert bootstrap.look_up(address) is None
 
 
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ((2, 2, 0, 1), "attn_tp_rank is 2; give a rank of 2"),
+        ((-1, 2, 0, 1), "attn_tp_rank is -1; give a rank of 2"),
+        ((0, 1, 3, 2), "pp_rank is 3; give a rank of 2"),
+        ((0, 60000, 0, 60000), "3600000000 workers; 65536 are taken"),
+    ],
+)
+def test_a_worker_that_its_engine_cannot_have_is_not_registered(
+    address: str, place: tuple[int, int, int, int], says: str
+) -> None:
+    register(address, Place(0, 2), 4000)
+    with pytest.raises(ConnectionError, match=says):
+        register(address, Place(*place), 4001)
+    register(address, Place(1, 2), 4002)
+    assert bootstrap.look_up(address) == bootstrap.PrefillInfo(2, 1, 16, "bfloat16")
+    assert [bootstrap.find(address, rank, 0).port for rank in (0, 1)] == [4000, 4002]
+
+
 def test_a_worker_of_another_group_is_not_there(address: str) -> None:
     register(address, Place(), 4000)
     for group, status in (((0, 0), 200), ((1, 0), 404), ((0, 1), 404)):
