@@ -237,6 +237,61 @@ def test_memory_lives_as_long_as_bytes_may_land_in_it(network: kvffi.Loopback, p
     assert alive() is not None
 
 
+def test_leaving_a_with_block_by_an_exception_hides_neither_it_nor_what_is_unsettled(
+    network: kvffi.Loopback, prefill: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    decode = worker("decode", network, 0)
+    alive = weakref.ref(decode.cache)
+    peer = decode.agent.connect(prefill.agent.export())
+    network.set_faults("stall")
+    transfer = posted(decode.agent.start(peer, answer(decode, peer)))
+    with pytest.raises(ValueError, match="the engine's own") as raised, decode.agent:
+        raise ValueError("the engine's own")
+    assert decode.agent.closed
+    told = "\n".join([*getattr(raised.value, "__notes__", ()), *caplog.messages])
+    assert "closing the Agent failed: KVFFI_ERR_LEFT_UNSETTLED" in told
+    del decode, peer, transfer
+    gc.collect()
+    assert alive() is not None
+
+
+def test_leaving_a_with_block_without_an_exception_raises_what_is_unsettled(
+    network: kvffi.Loopback, prefill: Worker
+) -> None:
+    decode = worker("decode", network, 0)
+    peer = decode.agent.connect(prefill.agent.export())
+    network.set_faults("stall")
+    transfer = posted(decode.agent.start(peer, answer(decode, peer)))
+    with pytest.raises(kvffi.LeftUnsettled), decode.agent:
+        pass
+    assert decode.agent.closed
+    del transfer
+
+
+@pytest.mark.parametrize("passing", [SystemExit, GeneratorExit, KeyboardInterrupt])
+def test_what_is_unsettled_is_logged_where_nobody_prints_what_ends_the_block(
+    network: kvffi.Loopback, prefill: Worker, caplog: pytest.LogCaptureFixture, passing: type[BaseException]
+) -> None:
+    decode = worker("decode", network, 0)
+    peer = decode.agent.connect(prefill.agent.export())
+    network.set_faults("stall")
+    transfer = posted(decode.agent.start(peer, answer(decode, peer)))
+    with pytest.raises(passing), decode.agent:
+        raise passing
+    assert "closing the Agent failed: KVFFI_ERR_LEFT_UNSETTLED" in caplog.text
+    del transfer
+
+
+def test_an_exception_passes_an_agent_that_something_still_uses(network: kvffi.Loopback) -> None:
+    decode = worker("decode", network, 0)
+    exchange = kvffi.Exchange(decode.agent)
+    with pytest.raises(KeyError, match="the engine's own"), decode.agent:
+        raise KeyError("the engine's own")
+    assert not decode.agent.closed
+    exchange.close()
+    decode.agent.close()
+
+
 def test_memory_of_an_agent_that_is_garbage_lives_as_long_as_bytes_may_land_in_it(
     network: kvffi.Loopback, prefill: Worker
 ) -> None:

@@ -7,7 +7,9 @@ by the garbage collector, and not by another thread that closes it meanwhile.
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, TypeVar
 
 from . import errors
@@ -17,6 +19,9 @@ from ._library import functions
 
 _Self = TypeVar("_Self", bound="Handle")
 _Element = TypeVar("_Element", bound=ctypes.Structure)
+
+# The logger that `Logs.forward` uses.
+_log = logging.getLogger("kvffi")
 
 # What an argument of a type that C does not take, or a number that does not fit, raises.
 _WRONG_ARGUMENTS = (ctypes.ArgumentError, OverflowError, TypeError)
@@ -75,8 +80,21 @@ class Owner(ctypes.c_void_p):
             self._free(self)
 
 
+def _add(passing: BaseException, note: str) -> None:
+    """Says something beside an exception that is passing: with it, or in the log where it would not be shown."""
+    # Before Python 3.11 there are no notes, and what is no Exception, such as SystemExit, is rarely printed.
+    if isinstance(passing, Exception) and hasattr(passing, "add_note"):
+        passing.add_note(note)
+    else:
+        _log.error("%s", note)
+
+
 class Handle:
-    """An object of the library. `close` frees it, and so do leaving a `with` block and the garbage collector."""
+    """An object of the library. `close` frees it, and so do leaving a `with` block and the garbage collector.
+
+    If closing at the end of a `with` block fails while an exception passes, that exception passes on, and a note of it
+    says so; the logger "kvffi" does where notes are not shown.
+    """
 
     __slots__ = ("__weakref__", "_owner")
     _owner: Owner | None
@@ -100,8 +118,16 @@ class Handle:
         self._live()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, passing: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            if passing is None:
+                raise
+            # What ended the block matters more, and closing may have failed only because of it.
+            _add(passing, f"closing the {type(self).__name__} failed: {error}")
 
     def __copy__(self) -> None:
         raise TypeError(f"a {type(self).__name__} cannot be copied")

@@ -144,6 +144,8 @@ class Agent(Handle):
         `LeftUnsettled` if transfers have not settled: the agent has ended too, but its memory stays registered and is
         kept, unused, for the rest of the process. `InUse` if another thread's call or an exchange uses the agent;
         nothing has happened then. Closing again does nothing.
+
+        A `with` block raises them too, unless an exception ends it: that one passes on, with a note of what failed.
         """
         owner = self._owner
         if owner is None:
