@@ -1,6 +1,6 @@
 """Moves three blocks from one process to another over NIXL, and looks at every byte.
 
-    make wheel && pip install target/wheel/kvffi-*.whl numpy && pip install --no-deps nixl-cu12
+    make wheel && pip install target/wheel/kvffi-*.whl numpy && pip install --no-deps 'nixl-cu12>=1.5.1'
     python3 examples/python/03_transfer.py
 
 NIXL is found in the wheel `nixl-cu12` by itself.

@@ -1,6 +1,6 @@
 """Waits for transfers and notifications in an event loop, without a thread: the agent has a file descriptor for it.
 
-make wheel && pip install target/wheel/kvffi-*.whl numpy && pip install --no-deps nixl-cu12
+make wheel && pip install target/wheel/kvffi-*.whl numpy && pip install --no-deps 'nixl-cu12>=1.5.1'
 python3 examples/python/04_asyncio.py
 """
 

@@ -3,7 +3,7 @@
 Prefill keeps each layer's pages apart, decode all layers' pages of a block together, as one row. A second request is
 aborted midway: both sides have their blocks back, decode's once nothing is written into them any more.
 
-    make wheel && pip install target/wheel/kvffi-*.whl numpy && pip install --no-deps nixl-cu12
+    make wheel && pip install target/wheel/kvffi-*.whl numpy && pip install --no-deps 'nixl-cu12>=1.5.1'
     python3 examples/python/06_push.py
 """
 

@@ -21,7 +21,7 @@ from ._names import Histogram, Op, number
 from ._start import transfer_options
 from ._time import end_of, microseconds
 from .answer import Answer
-from .errors import Error
+from .errors import Error, LibraryError
 from .limits import Limits
 from .local_plan import LocalPlan
 from .loopback import Loopback
@@ -41,9 +41,10 @@ class NixlOptions:
     """How NIXL is set up.
 
     `library`: libnixl_capi.so, or the folder that holds it. Without one it is looked for: the environment variable
-    KVNIXL_LIBRARY, an installed wheel (`nixl-cu12`, `nixl-cu13`), then where kvffi.h says. `backend`: the plugin that
-    moves the bytes, UCX by default, and its parameters. `progress_delay`: how many seconds NIXL's progress thread
-    sleeps between two looks, 0.001 by default; `spin`: it never sleeps, which takes a whole core.
+    KVNIXL_LIBRARY, an installed wheel (`nixl-cu12` or `nixl-cu13`, 1.5.1 or newer, which need Python 3.10), then where
+    kvffi.h says. `backend`: the plugin that moves the bytes, UCX by default, and its parameters. `progress_delay`: how
+    many seconds NIXL's progress thread sleeps between two looks, 0.001 by default; `spin`: it never sleeps, which takes
+    a whole core.
     """
 
     library: str | None = None
@@ -127,7 +128,13 @@ class Agent(Handle):
             limits=ctypes.addressof(bounds) if bounds is not None else None,
         )
         owner = AgentOwner()
-        call(functions().kvffi_agent_new, text(name, "name"), ctypes.byref(options), ctypes.byref(owner))
+        try:
+            call(functions().kvffi_agent_new, text(name, "name"), ctypes.byref(options), ctypes.byref(owner))
+        except LibraryError as error:
+            # The library has asked the `python3` of the PATH, which need not be this one.
+            if library is None and (lack := _nixl.lack()) is not None:
+                raise LibraryError(error.status, error.name, f"{lack}; {error.message}", error.findings) from None
+            raise
         self._owner = owner
         # C has borrowed them until here.
         del pairs, bounds, network
