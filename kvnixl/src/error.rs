@@ -116,8 +116,12 @@ pub enum Error {
         /// The other one.
         second: MemoryRange,
     },
-    /// A memory range is empty or wraps around the address space.
-    #[error("memory range {}: the length must be at least 1 and the end must fit the address space", shown(range))]
+    /// A memory range is empty, of a storage at address 0, or wraps around the address space.
+    #[error(
+        "memory range {}: the length must be at least 1, the end must fit the address space, and its storage must not be \
+         at address 0",
+        shown(range)
+    )]
     BadRange {
         /// The range.
         range: MemoryRange,

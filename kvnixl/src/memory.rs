@@ -17,7 +17,7 @@ pub(crate) fn shown(range: &MemoryRange) -> String {
     format!("[{base:#x}, +{len}) of storage {storage} ({mem:?})")
 }
 
-/// Registered ranges of one side, checked: none is empty, wraps, overlaps another or leaves its storage.
+/// Registered ranges of one side, checked: none is empty, wraps, is of a storage at address 0, overlaps another or leaves its storage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeTable {
     /// Sorted by storage, each once.
@@ -37,7 +37,9 @@ impl RangeTable {
         let mut sorted = ranges.to_vec();
         sorted.sort_unstable_by_key(|range| (range.mem, range.base));
         for range in &sorted {
-            if end(range).is_none() {
+            // A tensor that has no memory.
+            let is_nowhere = storages.get(range.storage.index()).is_some_and(|storage| storage.base == 0);
+            if is_nowhere || end(range).is_none() {
                 return Err(Error::BadRange { range: *range });
             }
         }
@@ -149,11 +151,15 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_empty_wraps_or_leaves_its_storage_is_refused() {
+    fn a_range_that_is_empty_nowhere_wraps_or_leaves_its_storage_is_refused() {
         let storages = [storage(0x1000, 0x100)];
         for bad in [range(0, 0x1000, 0), range(0, u64::MAX, 2)] {
             let error = RangeTable::new(Side::Local, &[bad], &storages);
             assert!(matches!(error, Err(Error::BadRange { .. })), "{bad:?}");
+        }
+        for bad in [range(0, 0, 0x100), range(0, 0x10, 1)] {
+            let error = RangeTable::new(Side::Local, &[bad], &[storage(0, 0x100)]);
+            assert!(matches!(error, Err(Error::BadRange { .. })), "at address 0: {bad:?}");
         }
         for bad in [range(0, 0x1000, 0x101), range(0, 0xfff, 1), range(1, 0x1000, 1)] {
             let error = RangeTable::new(Side::Local, &[bad], &storages);
