@@ -434,6 +434,43 @@ def test_events_wait_without_using_the_processor(decode: Side, prefill: Side, pe
     assert prefill.exchange.timeout() >= 0
 
 
+def test_two_threads_share_an_exchange_with_a_lock_that_is_free_while_one_waits(
+    decode: Side, prefill: Side, peer: kvffi.Peer
+) -> None:
+    requests = [f"request {number}" for number in range(20)]
+    lock, over = threading.Lock(), threading.Event()
+    failures: list[Exception] = []
+
+    def watch(side: Side) -> None:
+        try:
+            while not over.is_set():
+                with lock:
+                    side.happened += side.exchange.poll()
+                # Longer than the test may take: what the other thread's calls start must wake this one.
+                side.worker.agent.wait_for_news(2 * PATIENCE)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=watch, args=(side,), daemon=True) for side in (decode, prefill)]
+    for thread in threads:
+        thread.start()
+    for request in requests:
+        with lock:
+            lease = prefill.exchange.hold(request, request)
+            decode.exchange.pull(request, [part(decode, peer, lease, request)])
+    end = time.monotonic() + PATIENCE
+    while decode.kinds().count("pulled") < len(requests) and not failures and time.monotonic() < end:
+        time.sleep(0.002)
+    over.set()
+    for side in (decode, prefill):
+        side.worker.agent.raise_fd()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not failures
+    assert not any(thread.is_alive() for thread in threads)
+    assert {event.blocks for event in decode.happened if event.kind == "pulled"} == set(requests)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

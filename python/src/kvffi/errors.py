@@ -37,7 +37,10 @@ class ArgumentError(Error, ValueError):
 
 
 class BusyError(Error):
-    """Another thread is using an object that takes one call at a time. Nothing was changed; try again."""
+    """Another thread is using an object that takes one call at a time. Nothing was changed; try again.
+
+    It comes only now and then: use such an object in one thread, or under a lock. See `Exchange`.
+    """
 
 
 class JsonError(Error, ValueError):

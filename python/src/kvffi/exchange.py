@@ -130,10 +130,20 @@ class PushSource(NamedTuple):
 class Exchange(Handle):
     """Leases, pulls, pushes and peers of one agent, for whole requests: the only one of that agent.
 
-    Takes one call at a time, and nothing happens between two polls: see `events`. `blocks` are what the engine likes
-    them to be, any object; an event gives it back when the blocks are the engine's again. Close the exchange before the
-    agent. Blocks of pulls and reservations that have not come back by then never do: the object is kept, unused, for
-    the rest of the process.
+    Nothing happens between two polls: see `events`. `blocks` are what the engine likes them to be, any object; an event
+    gives it back when the blocks are the engine's again. Close the exchange before the agent. Blocks of pulls and
+    reservations that have not come back by then never do: the object is kept, unused, for the rest of the process.
+
+    It takes one call at a time, `stats` and `timeout` too; a second call by another thread gets `BusyError`, now and
+    then, and has changed nothing. So let one thread have it, or have all its callers take a lock, for each call and not
+    while they wait. `events` waits: a thread that polls for others waits for the agent instead, and others start what
+    they like meanwhile.
+
+        while running:
+            with lock:
+                events = exchange.poll()
+            ...
+            agent.wait_for_news()
     """
 
     __slots__ = ("_agent", "_blocks", "_happened", "_news", "_numbers")
