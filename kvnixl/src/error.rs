@@ -23,7 +23,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// No usable `libnixl_capi.so`. Loading can be tried again with an explicit path.
     #[error(
-        "no usable libnixl_capi.so; install NIXL (pip package nixl-cu12) or set KVNIXL_LIBRARY to it; looked at:{tried}"
+        "no usable libnixl_capi.so; install NIXL 1.5.1 or newer (pip install --no-deps 'nixl-cu12>=1.5.1', Python 3.10 or \
+         newer) or set KVNIXL_LIBRARY to it; looked at:{tried}"
     )]
     LibraryNotFound {
         /// The places looked at and why each failed, in order.
@@ -190,8 +191,9 @@ pub enum Error {
         /// Its incarnation.
         incarnation: u64,
     },
-    /// The transfer did not end in time. It is still in progress and still owns its blocks.
-    #[error("transfer {transfer} with {peer} did not settle within {waited:?}; its blocks stay in use until it does")]
+    /// The transfer did not end in time. After a wait it goes on and owns its blocks; as the cause of
+    /// [`Error::TransferFailed`], that error says whether it has settled.
+    #[error("transfer {transfer} with {peer} had not ended after {waited:?}")]
     Deadline {
         /// Number of the transfer at this agent.
         transfer: u64,

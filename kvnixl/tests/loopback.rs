@@ -160,6 +160,18 @@ fn a_transfer_past_its_deadline_has_failed_and_settles_later() {
 }
 
 #[test]
+fn a_deadline_that_passes_before_anything_is_posted_says_that_it_has_settled_and_nothing_else() {
+    let (_network, prefill, decode) = pair();
+    let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
+    let options = TransferOptions::default().deadline(Duration::from_nanos(1));
+    let transfer = decode.agent.start(&peer, Op::Read, &[descriptor(0, 0, 100)], options).unwrap();
+    let error = transfer.wait(PATIENCE).unwrap_err();
+    let Error::TransferFailed { settled: true, source, .. } = &error else { panic!("{error}") };
+    assert!(matches!(**source, Error::Deadline { .. }));
+    assert!(!source.to_string().contains("in use"), "{source}");
+}
+
+#[test]
 fn cancelling_posts_nothing_more_and_waits_for_what_was_posted() {
     let (network, prefill, decode) = pair();
     let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();
