@@ -10,6 +10,7 @@
 #
 # KV_DEPS_FORCE=1 ignores what the machine has and uses the pip packages.
 set -euo pipefail
+export PIP_RETRIES=10
 cd "$(dirname "$0")/.."
 
 NIXL_VERSION=1.5.1

@@ -3,6 +3,7 @@
 #
 #   scripts/python.sh -m pytest python
 set -euo pipefail
+export PIP_RETRIES=10
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=$root/.deps/venv
 stamp=$venv/requirements.stamp

@@ -7,6 +7,7 @@
 # Running it again costs nothing. Where sglang cannot be had, tests against it skip with one line; with
 # KV_SGLANG_REQUIRED=1, as CI sets it, that is an error here.
 set -euo pipefail
+export PIP_RETRIES=10
 cd "$(dirname "$0")/.."
 
 SGLANG_VERSION=0.5.23

@@ -46,7 +46,7 @@ static void begin(struct worker *worker, const kvffi_loopback *loopback)
     kvffi_agent_options agent = KVFFI_AGENT_OPTIONS_INIT;
     agent.loopback = loopback;
     kvffi_exchange_options options = KVFFI_EXCHANGE_OPTIONS_INIT;
-    options.lease_ttl_ms = 300;
+    options.lease_ttl_ms = 3000;
     check("spec", kvffi_spec_from_json(json, strlen(json), &spec, &error));
     check("plan", kvffi_local_plan_new(spec, 0, &plan, &error));
     check("agent", kvffi_agent_new(worker->name, &agent, &worker->agent, &error));

@@ -28,7 +28,7 @@ class Worker:
         self.spec = tensors.build()
         self.agent = kvffi.Agent(name, loopback=network)
         self.agent.register(self.spec)
-        self.exchange = kvffi.Exchange(self.agent, kvffi.ExchangeOptions(lease_ttl=0.3))
+        self.exchange = kvffi.Exchange(self.agent, kvffi.ExchangeOptions(lease_ttl=3))
 
     def pull(self, peer: kvffi.Peer, request: str, lease: int, block: int) -> None:
         """Reads one block; the block is what comes back with the events."""

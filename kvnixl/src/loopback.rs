@@ -158,10 +158,11 @@ impl Transport for LoopbackTransport {
     }
 
     fn notifications(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut nodes = self.network.nodes();
+        // Under the lock: what is sent after they were broken is not taken by who looked before.
         if self.network.deaf.load(Ordering::Acquire) {
             return Err(refused("notifications are broken".to_owned()));
         }
-        let mut nodes = self.network.nodes();
         Ok(nodes.get_mut(&self.name).map(|node| std::mem::take(&mut node.mailbox)).unwrap_or_default())
     }
 }

@@ -21,7 +21,10 @@ fn peer_process() {
     exchanging::serve();
 }
 
-/// The same bytes again and again: long enough to be interrupted in.
+/// So many rounds of 16 MiB do not end before somebody interrupts them, and are still within what may be in flight.
+const ENDLESS: usize = 4000;
+
+/// The same bytes again and again.
 fn rounds(len: usize, num: usize) -> Vec<Descriptor> {
     (0..num).map(|_| descriptor(0, 0, len as u64)).collect()
 }
@@ -83,7 +86,7 @@ fn a_producer_killed_during_a_pull_fails_it_and_its_blocks_come_back() {
         let mut decode = Side::with(via, 16 * MIB);
         let peer = decode.connect(&mut prefill);
         let lease = hold(&mut prefill, "r", 1, 0);
-        decode.pull_all(&peer, "r", lease, rounds(16 * MIB, 256), PATIENCE);
+        decode.pull_all(&peer, "r", lease, rounds(16 * MIB, ENDLESS), PATIENCE);
         decode.until("a post", |side| side.exchange.agent().stats().requests > 2);
         prefill.kill();
         let why = decode.expect("the failure", pull_failed);
@@ -146,7 +149,7 @@ fn a_writer_killed_after_its_write_has_delivered_it() {
     hold(&mut prefill, "r", 1, 0);
     // Its word is on its way when it dies.
     common::eventually("its write", || count(&mut prefill, "all_read") == 1);
-    std::thread::sleep(SOON / 2);
+    std::thread::sleep(Duration::from_millis(500));
     prefill.kill();
     decode.expect("the arrival", arrived);
     assert!(decode.memory.read(3 * 1024, 1024) == common::pattern(1, 1024, 1024));
@@ -167,7 +170,7 @@ fn a_reader_killed_before_during_or_after_a_write_frees_the_source_blocks() {
             prefill.exchange.hold(request("r"), "source", Some(1), 0, now).unwrap();
             let id = prefill.expect("the registration", push);
             // More than the reader asked for, to be interrupted in.
-            let rounds = if when == "during" { 256 } else { 1 };
+            let rounds = if when == "during" { ENDLESS } else { 1 };
             let write = |side: &mut Side| side.exchange.write(&id, 0, &wanted(rounds), 0, Instant::now());
             if when != "before" {
                 write(&mut prefill).unwrap();

@@ -55,6 +55,7 @@ fn a_late_reader_is_told_though_it_could_read_every_byte() {
     let mut decode = Side::new(Via::Default);
     let peer = decode.connect(&mut prefill);
     let lease = hold(&mut prefill, "r", 1, 0);
+    assert_eq!(prefill.ask("outlast"), "ok");
     common::eventually("the expiry", || count(&mut prefill, "expired") == 1);
     decode.pull(&peer, "r", lease, MIB, PATIENCE);
     let why = decode.expect("the failure", pull_failed);

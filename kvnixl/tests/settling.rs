@@ -49,8 +49,8 @@ fn transfers_with_a_peer_killed_before_or_during_them_settle_and_memory_is_given
             let (mut remote, local, peer) = pair(via, 64 * MIB);
             assert_eq!(*peer.locality(), Locality::SameHost);
             warm(&local.agent, &peer);
-            // The same bytes again and again: long enough to be killed in.
-            let rounds: Vec<Descriptor> = (0..64).flat_map(|_| whole(64 * MIB)).collect();
+            // The same bytes again and again, just within what may be in flight: it does not end before the kill.
+            let rounds: Vec<Descriptor> = (0..1000).flat_map(|_| whole(64 * MIB)).collect();
             let during = local.agent.start(&peer, op, &rounds, TransferOptions::default()).unwrap();
             eventually("a post", || during.stats().requests > 2);
             assert!(!peer.is_gone());
@@ -234,7 +234,7 @@ fn a_peer_in_another_pid_namespace_is_flagged_and_only_declared_gone() {
     let peer = local.agent.connect(&remote.blob).unwrap();
     assert_eq!(*peer.locality(), Locality::SameHostApart(vec![Barrier::PidNamespace]));
     warm(&local.agent, &peer);
-    let rounds: Vec<Descriptor> = (0..64).flat_map(|_| whole(64 * MIB)).collect();
+    let rounds: Vec<Descriptor> = (0..1000).flat_map(|_| whole(64 * MIB)).collect();
     let transfer = local.agent.start(&peer, Op::Write, &rounds, TransferOptions::default()).unwrap();
     eventually("a post", || transfer.stats().requests > 2);
     remote.kill();

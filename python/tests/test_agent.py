@@ -175,7 +175,7 @@ def test_a_transfer_that_fails_unsettled_says_so_until_it_settles(
     decode: Worker, peer: kvffi.Peer, network: kvffi.Loopback
 ) -> None:
     network.set_faults("stall")
-    transfer = posted(decode.agent.start(peer, answer(decode, peer), deadline=0.5, request="stalled"))
+    transfer = posted(decode.agent.start(peer, answer(decode, peer), deadline=3, request="stalled"))
     with pytest.raises(kvffi.TransferUnsettled) as caught:
         transfer.wait(PATIENCE)
     assert caught.value.name == "KVFFI_ERR_TRANSFER_UNSETTLED"
@@ -488,8 +488,10 @@ def test_notifications_arrive_in_order_and_end_a_wait(decode: Worker, prefill: W
 
     sender = threading.Thread(target=send)
     sender.start()
-    assert [int(arrived.message) for arrived in prefill.agent.listen(0.5)] == list(range(50))
+    arrived = [int(each.message) for _, each in zip(range(50), prefill.agent.listen(PATIENCE))]
     sender.join(PATIENCE)
+    assert arrived == list(range(50))
+    assert prefill.agent.notifications() == []
 
 
 def test_who_stops_to_listen_leaves_the_others_to_the_next_call(
@@ -672,8 +674,8 @@ def test_a_signal_ends_a_wait(decode: Worker, peer: kvffi.Peer, network: kvffi.L
         for wait in (transfer.wait, transfer.wait_settled, decode.agent.wait_for_news, decode.agent.close):
             while decode.agent.wait_for_news(0):
                 pass
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(Alarm):
+            with pytest.raises(Alarm):  # noqa: PT012
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 wait(PATIENCE)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -273,8 +273,8 @@ def test_peers_are_wanted_fetched_and_let_go(decode: Side, prefill: Side) -> Non
     assert decode.exchange.want("prefill").what == "wait"
     decode.exchange.fetch_failed("prefill")
     wanted = decode.exchange.want("prefill")
-    assert wanted.what == "wait"
-    assert wanted.wait > 0
+    # Or that time is over already.
+    assert (wanted.what == "wait" and wanted.wait > 0) or wanted.what == "fetch"
     peer = decode.exchange.connect(prefill.worker.agent.export())
     assert decode.exchange.want("prefill") == ("ready", peer.id.incarnation, 0)
     decode.exchange.release_peer("prefill")

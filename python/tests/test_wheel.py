@@ -32,7 +32,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
     python = folder / "bin" / "python"
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--retries", "10"]
     subprocess.run([*command, f"{wheel}[numpy]"], check=True, timeout=300)
     return python
 

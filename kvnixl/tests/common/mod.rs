@@ -16,7 +16,7 @@ use kvspec::{CacheSpec, StorageIndex};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A deadline that passes, though not before what it is for has begun: also on a busy machine.
-pub const SOON: Duration = Duration::from_secs(1);
+pub const SOON: Duration = Duration::from_secs(3);
 
 /// Host memory that transfers may write behind the compiler's back.
 #[derive(Debug)]
