@@ -17,6 +17,7 @@ from typing import Any
 import kvffi
 import numpy as np
 
+from . import bootstrap
 from .bootstrap import PrefillInfo, Rank
 from .decode_room import DecodeRoom
 from .engines import Engines, overlap
@@ -60,6 +61,8 @@ class DecodeManager:
             self.lists, self.mapped, place, options, self._transport, self._socket, self._engine_lost
         )
         self._closed = threading.Event()
+        # Held while the heartbeat changes or says something, not while it waits for an answer.
+        self._heart = threading.Lock()
         self._thread = threading.Thread(target=self._look, daemon=True, name="heartbeat")
         self._thread.start()
         self._socket.start()
@@ -137,8 +140,9 @@ class DecodeManager:
             if not self.held() or time.monotonic() >= end:
                 break
             time.sleep(CLOSING)
-        self._closed.set()
-        self._thread.join()
+        with self._heart:
+            # The thread ends by itself when the answer that it waits for has come, and changes nothing any more.
+            self._closed.set()
         self._socket.close()
         with suppress(kvffi.LeftUnsettled):
             self._transport.close()
@@ -347,11 +351,19 @@ class DecodeManager:
                 log.exception("prefill engines could not be looked after")
 
     def _look_once(self) -> None:
-        self._look_after_rooms()
-        with self.rooms.lock:
-            # With the lock held: whoever is asked meanwhile is not let go.
-            self._engines.let_go([peer for room in self.rooms.all() for peer in room.watched.values()])
-        self._engines.look(self._closed.is_set)
+        with self._heart:
+            if self._closed.is_set():
+                return
+            self._look_after_rooms()
+            with self.rooms.lock:
+                # With the lock held: whoever is asked meanwhile is not let go.
+                self._engines.let_go([peer for room in self.rooms.all() for peer in room.watched.values()])
+        for address in self._engines.known():
+            is_alive = bootstrap.is_alive(address)
+            with self._heart:
+                if self._closed.is_set():
+                    return
+                self._engines.heard(address, is_alive=is_alive)
 
     def _look_after_rooms(self) -> None:
         widowed, unanswered = [], []

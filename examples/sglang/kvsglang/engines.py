@@ -133,19 +133,14 @@ class Engines:
             with self._lock:
                 self._doubtful.add((address, rank.tp_rank, rank.pp_rank))
 
-    def look(self, is_closed: Callable[[], bool]) -> None:
-        """Asks every rendezvous whether it is there, until this worker is closed."""
-        with self._lock:
-            addresses = list(self._engines)
-        for address in addresses:
-            if is_closed():
-                return
-            failures = 0 if bootstrap.is_alive(address) else self._failures.get(address, 0) + 1
-            self._failures[address] = failures
-            if failures >= self._options.heartbeat_failures:
-                self._lose(address, f"lost the prefill engine behind {address}")
-                with self._lock:
-                    self._engines.pop(address, None)
+    def heard(self, address: str, *, is_alive: bool) -> None:
+        """Takes note of whether a rendezvous has answered: who does not for some times is lost."""
+        failures = 0 if is_alive else self._failures.get(address, 0) + 1
+        self._failures[address] = failures
+        if failures >= self._options.heartbeat_failures:
+            self._lose(address, f"lost the prefill engine behind {address}")
+            with self._lock:
+                self._engines.pop(address, None)
 
     def let_go(self, in_use: Collection[kvffi.Peer]) -> None:
         """Lets those go of whom nothing has to be known any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +20,9 @@ from harness.model import Model, build
 from harness.ports import free_port
 from harness.settings import Settings
 
-from kvsglang import rooms
+from kvsglang import bootstrap, rooms, sockets
 from kvsglang.decode import DecodeManager
-from kvsglang.decode_room import FIRST_PAUSE
+from kvsglang.decode_room import DecodeRoom
 from kvsglang.heard import KEPT, Heard
 from kvsglang.lists import Place
 from kvsglang.messages import ABORT, ABORT_ACK, STATUS, Abort, AbortAck, Frames
@@ -103,6 +104,14 @@ def both(**options: Any) -> Iterator[Both]:
         rendezvous.close()
 
 
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Nobody is told again meanwhile that a request failed: that is for words that were lost."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DecodeRoom, "unanswered", lambda _room: [])
+        yield
+
+
 @pytest.mark.parametrize(
     "lost",
     [{ABORT: 1}, {ABORT_ACK: 1, STATUS: 1}, {ABORT: 1, ABORT_ACK: 1, STATUS: 1}],
@@ -112,9 +121,10 @@ def test_pages_are_free_although_a_word_was_lost(wire: Wire, lost: dict[bytes, i
     with both() as engines:
         sender, receiver = engines.start(1)
         wire.lost |= lost
-        receiver.abort()
-        assert engines.decode.held() == {1: [1, 2]}
-        assert until(lambda: not engines.decode.held(), 6)
+        with said_once():
+            receiver.abort()
+            assert engines.decode.held() == {1: [1, 2]}
+        assert until(lambda: not engines.decode.held(), PROMPTLY)
         assert sender.poll() is Poll.FAILED
 
 
@@ -127,21 +137,21 @@ def test_pages_are_free_although_the_last_word_about_them_was_lost(wire: Wire) -
         # The prefill worker forgets it.
         sender.clear()
         assert until(lambda: not engines.prefill.rooms.numbers(), PROMPTLY)
-        assert until(lambda: receiver.poll() is Poll.FAILED, PROMPTLY)
-        assert engines.decode.held() == {1: [1, 2]}
-        assert until(lambda: not engines.decode.held(), 6)
+        with said_once():
+            assert until(lambda: receiver.poll() is Poll.FAILED, PROMPTLY)
+            assert engines.decode.held() == {1: [1, 2]}
+        assert until(lambda: not engines.decode.held(), PROMPTLY)
 
 
 def test_a_prefill_worker_that_lives_hears_that_its_engine_is_taken_for_lost(wire: Wire) -> None:
-    with both() as engines:
+    with both() as engines, said_once():
         sender, receiver = engines.start(1)
         engines.rendezvous.close()
         assert until(lambda: receiver.poll() is Poll.FAILED, PROMPTLY)
-        # At once: what is said again after some time is for words that were lost.
-        assert until(lambda: sender.poll() is Poll.FAILED, FIRST_PAUSE / 2)
+        assert until(lambda: sender.poll() is Poll.FAILED, PROMPTLY)
         assert "lost the prefill engine behind" in engines.prefill.rooms.reason(1)
         assert until(lambda: not engines.decode.held(), PROMPTLY)
-        assert ABORT_ACK in wire.said
+        assert until(lambda: ABORT_ACK in wire.said, PROMPTLY)
 
 
 def test_of_two_workers_found_at_one_place_the_second_is_not_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +181,8 @@ def test_of_two_workers_found_at_one_place_the_second_is_not_taken_up(monkeypatc
         assert (two.poll(), three.poll()) == (Poll.FAILED, Poll.WAITING_FOR_INPUT)
 
 
-def test_a_prefill_worker_that_closes_says_so(wire: Wire) -> None:
+def test_a_prefill_worker_that_closes_says_so(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "LINGER_MS", 10_000)
     with both(heartbeat=60.0) as engines:
         _, receiver = engines.start(1)
         engines.prefill.close()
@@ -192,7 +203,7 @@ def test_an_abort_that_comes_again_is_answered_and_says_nothing_to_the_next_requ
 
         def answer(generation: int) -> AbortAck:
             words.send_multipart(Abort(7, HOST, port, generation, "not wanted").frames())
-            assert answers.poll(2000)
+            assert answers.poll(PROMPTLY * 1000)
             return AbortAck.parse(answers.recv_multipart())
 
         assert answer(3) == AbortAck(7, 0, 3)
@@ -236,7 +247,8 @@ def test_whoever_sends_aborts_without_end_fills_no_memory(monkeypatch: pytest.Mo
     assert not heard.is_repeated(Abort(0, HOST, 1, 3))
 
 
-def test_what_was_said_before_a_socket_closes_arrives() -> None:
+def test_what_was_said_before_a_socket_closes_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "LINGER_MS", 10_000)
     context = zmq.Context()
     with context, context.socket(zmq.PULL) as listener:
         port = listener.bind_to_random_port(f"tcp://{HOST}")
@@ -246,7 +258,7 @@ def test_what_was_said_before_a_socket_closes_arrives() -> None:
             if count % 2:
                 socket.forget(f"tcp://{HOST}:{port}")
             socket.close()
-            assert listener.poll(2000), f"message {count} was lost"
+            assert listener.poll(PROMPTLY * 1000), f"message {count} was lost"
             assert listener.recv() == str(count).encode()
 
 
@@ -254,7 +266,7 @@ def test_a_decode_worker_that_closes_waits_until_nobody_writes() -> None:
     with deployment(MODEL, kinds=("ours", "ours"), prefill_options=SLOW) as engines:
         request = begin(engines, 1)
         prefill, decode = engines.prefill[0], engines.decode[0]
-        assert decode.ask("close") == {}
+        assert decode.ask("close", PROMPTLY) == {}
         then = decode.digests()
         assert prefill.until(1, ["Failed"], PROMPTLY) == "Failed"
         assert "the decode worker closes" in prefill.why(1)
@@ -269,9 +281,34 @@ def test_a_decode_worker_that_closes_says_which_pages_are_held_still() -> None:
         prefill, decode = engines.prefill[0], engines.decode[0]
         prefill.signal(signal.SIGSTOP)
         try:
-            start = time.monotonic()
             assert decode.ask("close", 0.3) == {1: PAGES[::-1]}
-            assert time.monotonic() - start < PROMPTLY
             assert decode.ask("close") == {1: PAGES[::-1]}
         finally:
             prefill.signal(signal.SIGCONT)
+
+
+def test_a_decode_worker_that_closes_does_not_wait_for_a_rendezvous_and_minds_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answers, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def is_alive(_address: str) -> bool:
+        asked.set()
+        answers.wait(3 * PROMPTLY)
+        answered.set()
+        return False
+
+    monkeypatch.setattr(bootstrap, "is_alive", is_alive)
+    with both(heartbeat_failures=1) as engines:
+        try:
+            assert asked.wait(PROMPTLY)
+            start = time.monotonic()
+            assert engines.decode.close(0.1) == {}
+            assert time.monotonic() - start < PROMPTLY
+            assert not answered.is_set()
+        finally:
+            answers.set()
+        assert answered.wait(PROMPTLY)
+        assert until(lambda: not any(thread.name == "heartbeat" for thread in threading.enumerate()), PROMPTLY)
+        # The engine would be lost otherwise.
+        assert list(engines.decode.engines()) == [engines.address]

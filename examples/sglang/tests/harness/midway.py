@@ -16,7 +16,9 @@ MODEL = Model(layers=(0, 1), heads=4, head_bytes=16, page_tokens=16, num_pages=1
 SLOW = {"most_bytes": 1024, "most_posts": 1}
 PAGES = list(range(1024))
 HALF = len(PAGES) // 2
-PROMPTLY = 2.0
+PROMPTLY = 20
+"""Seconds within which something comes by itself: far from what it takes, as a busy machine may stall anybody, and
+far from the time after which it would be given up."""
 
 
 def begin(engines: Deployment, room: int) -> Request:
