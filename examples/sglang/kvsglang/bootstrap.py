@@ -240,7 +240,8 @@ def _ask(address: str, method: str, path: str, body: Any = None) -> tuple[int, s
             answer = connection.getresponse()
             content = answer.read(MOST_BYTES + 1)
         except (http.client.HTTPException, OSError, ValueError, OverflowError) as error:
-            if late.is_set():
+            # The connection's own timeout is as long: what it says first is the same.
+            if late.is_set() or isinstance(error, TimeoutError):
                 raise ConnectionError(f"{address} did not answer in {PATIENCE} s") from error
             raise ConnectionError(f"{address} does not answer: {type(error).__name__}: {error}") from error
     if late.is_set() or len(content) > MOST_BYTES:

@@ -8,11 +8,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from harness.liar import INFO, RANK, liar
-from harness.midway import until
+from harness.midway import PROMPTLY, until
 from harness.model import Model
 from harness.ports import free_port
 from harness.settings import Settings
@@ -37,7 +37,7 @@ def register(address: str, place: Place, port: int) -> None:
 
 
 def ask(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=5)
+    connection = http.client.HTTPConnection(address, timeout=PROMPTLY)
     connection.request(method, path, body)
     answer = connection.getresponse()
     content = answer.read().decode()
@@ -47,7 +47,7 @@ def ask(address: str, method: str, path: str, body: bytes | None = None) -> tupl
 
 def connected(address: str) -> socket.socket:
     host, port = address.split(":")
-    return socket.create_connection((host, int(port)), timeout=2)
+    return socket.create_connection((host, int(port)), timeout=PROMPTLY)
 
 
 def test_an_engine_is_known_once_all_its_workers_are(address: str) -> None:
@@ -141,7 +141,8 @@ def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
         assert bootstrap.look_up(address) is None
         with pytest.raises(ConnectionError, match=r"did not answer in 0\.3 s"):
             bootstrap.find(address, 0, 0)
-        assert time.monotonic() - begin < 2
+        # It would drip on for longer, each time.
+        assert time.monotonic() - begin < PROMPTLY
 
 
 @pytest.mark.parametrize(
@@ -191,14 +192,16 @@ def test_a_client_that_says_nothing_more_is_given_up(address: str, said: str, mo
     monkeypatch.setattr(rendezvous, "PATIENCE", 0.3)
     with connected(address) as client:
         client.sendall(said.encode())
-        assert client.recv(1) == b""
+        # Reset, if what was said came when it was given up already.
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
 
 
 def test_a_client_that_drips_is_given_up(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PATIENCE", 0.3)
     monkeypatch.setattr(rendezvous, "KEPT", 0.3)
     with connected(address) as client, pytest.raises(OSError):  # noqa: PT011
-        for _ in range(40):
+        for _ in range(400):
             client.sendall(b"x")
             time.sleep(0.05)
 
@@ -207,7 +210,7 @@ def test_a_connection_is_kept_for_another_request_while_there_are_few(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rendezvous, "MOST_CONNECTIONS", 4)
-    connections = [http.client.HTTPConnection(address, timeout=2) for _ in range(3)]
+    connections = [http.client.HTTPConnection(address, timeout=PROMPTLY) for _ in range(3)]
     for is_kept, connection in zip((True, True, False), connections, strict=True):
         connection.request("GET", "/health")
         answer = connection.getresponse()
@@ -220,7 +223,7 @@ def test_a_connection_is_kept_for_another_request_while_there_are_few(
 
 
 def test_few_connections_are_served_at_once_and_the_others_later(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "PATIENCE", 0.5)
+    monkeypatch.setattr(rendezvous, "PATIENCE", PROMPTLY)
     monkeypatch.setattr(rendezvous, "MOST_CONNECTIONS", 4)
     before = threading.active_count()
     with ExitStack() as done:
@@ -229,8 +232,9 @@ def test_few_connections_are_served_at_once_and_the_others_later(address: str, m
         time.sleep(0.2)
         # One that serves and one that ends it, each.
         assert threading.active_count() - before <= 2 * 4
-        assert bootstrap.is_alive(address)
-    assert until(lambda: threading.active_count() == before, 2)
+    assert until(lambda: bootstrap.is_alive(address), PROMPTLY)
+    # What others left behind may end meanwhile.
+    assert until(lambda: threading.active_count() <= before, PROMPTLY)
 
 
 @pytest.mark.parametrize("size", ["attn_cp_size", "attn_dp_size", "system_dp_size"])

@@ -37,7 +37,7 @@ def liar(info: Any, rank: Any = None, *, drips: bool = False) -> Iterator[str]:
 
         def _drip(self) -> None:
             self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-            for _ in range(100):
+            for _ in range(1000):
                 try:
                     self.wfile.write(b"x")
                 except OSError:
