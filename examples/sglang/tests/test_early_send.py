@@ -19,10 +19,10 @@ def hold(engines: Deployment) -> None:
     """Sends both chunks of the request, of which the first waits; nothing of it moves."""
     prefill, decode = engines.prefill[0], engines.decode[0]
     engines.start(REQUEST)
+    begin = time.monotonic()
     prefill.hold(REQUEST.room)
     engines.send(REQUEST)
-    begin = time.monotonic()
-    assert until(lambda: prefill.num_asked(REQUEST.room) > 20, 10)
+    assert until(lambda: prefill.num_asked(REQUEST.room) > 20, PROMPTLY)
     # It is looked for again and again, and not without a pause.
     assert prefill.num_asked(REQUEST.room) < 50 + 2 * (time.monotonic() - begin) / NAP
     assert decode.changed() == 0

@@ -95,9 +95,10 @@ def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(
     with deployment(MODEL, kinds=OURS, prefill_options=SLOW, decode_options={"heartbeat": 0.2}) as engines:
         request = begin(engines, 1)
         endpoint = engines.prefill[0].ask("endpoint")
-        engines.prefill[0].kill()
         decode = engines.decode[0]
-        assert decode.until(1, ["Failed"], 5) == "Failed"
+        decode.change("kvsglang.decode_room", "SETTLED", 60.0)
+        engines.prefill[0].kill()
+        assert decode.until(1, ["Failed"], PROMPTLY) == "Failed"
         assert any(seen in decode.why(1) for seen in ("lost the prefill engine", "prefill worker 0 has ended"))
         # A connection that broke is no proof that nothing lands; that the process has ended is, some time later.
         assert decode.ask("held") == {1: PAGES[::-1]}
@@ -106,7 +107,9 @@ def test_a_prefill_worker_that_dies_fails_its_requests_and_its_successor_serves(
         if told:
             assert decode.ask("declare_gone", endpoint) == [1]
             assert not decode.ask("held")
-        assert until(lambda: not decode.ask("held"), 5)
+        else:
+            decode.change("kvsglang.decode_room", "SETTLED", 0.5)
+            assert until(lambda: not decode.ask("held"), PROMPTLY)
         decode.call(1, "clear")
         cut(engines, request)
         engines.expected[0].memory = decode.memory()
@@ -174,15 +177,15 @@ def test_a_prefill_worker_that_dies_and_has_no_rendezvous_is_missed_by_its_reque
         decode = engines.decode[0]
         engines.start(Request(1, [1, 2], [10, 11]))
         engines.prefill[0].send(1, Chunk([1, 2]))
-        assert engines.prefill[0].until(1, ["Success"], 5) == "Success"
+        assert engines.prefill[0].until(1, ["Success"], PROMPTLY) == "Success"
         engines.prefill[1].kill()
-        assert decode.until(1, ["Failed"], 5) == "Failed"
+        assert decode.until(1, ["Failed"], PROMPTLY) == "Failed"
         assert "prefill worker 1 has ended" in decode.why(1)
-        assert decode.until_released(1, 5)
+        assert decode.until_released(1, PROMPTLY)
         # And so does the next one, which cannot know it.
         decode.receiver(2)
         decode.receive(2, [12], 6, None, None)
-        assert decode.until(2, ["Failed"], 5) == "Failed"
+        assert decode.until(2, ["Failed"], PROMPTLY) == "Failed"
         assert "prefill worker 1 has ended" in decode.why(2)
 
 
@@ -208,7 +211,7 @@ def test_a_decode_worker_that_dies_fails_its_requests_and_its_successor_is_serve
         assert prefill.until(1, ["Failed"], PATIENCE) == "Failed"
         assert prefill.why(1)
         # That the process has ended settles what was posted, and the agent sees it.
-        assert until(lambda: bool(prefill.call(1, "is_drained")), 5)
+        assert until(lambda: bool(prefill.call(1, "is_drained")), PROMPTLY)
         prefill.call(1, "clear")
         place = engines.decode[0].place
         engines.decode = [Remote("ours", MODEL, place, 2).ready()]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zmq
 from harness.deployment import Deployment, Request, deployment
+from harness.midway import PROMPTLY
 from harness.model import Model
 
 from kvsglang.errors import MessageError
@@ -105,7 +106,7 @@ def test_nonsense_on_the_control_sockets_harms_nobody() -> None:
                     broken[random.integers(len(broken))] = random.bytes(int(random.integers(40)))
                     socket.send_multipart(broken[: int(random.integers(1, len(broken) + 1))])
             time.sleep(0.3)
-            socket.close(linger=1000)
+            socket.close(linger=20000)
         context.term()
         engines.run(Request(2, [3], [4]))
         engines.check()
@@ -138,7 +139,7 @@ def test_a_message_that_comes_again_while_its_request_goes_on_releases_nothing(c
         decode.sleep(0.3)
         if change.get("generation") == 0:
             # As from SGLang's, whose messages have none: the first request fails, and is told so.
-            assert decode.until(1, ["Failed"], 5) == "Failed"
+            assert decode.until(1, ["Failed"], PROMPTLY) == "Failed"
             assert "asked for again" in decode.why(1)
             return
         assert decode.poll(1) == "Transferring"
@@ -184,13 +185,13 @@ def test_a_failure_that_does_not_say_drained_ends_a_request_and_releases_nothing
             silent = Status(1, 0, 0, "why", generation=1).frames()
             silent[5] = b""
             tell(decode.ask("endpoint"), silent)
-            assert decode.until(1, ["Failed"], 5) == "Failed"
+            assert decode.until(1, ["Failed"], PROMPTLY) == "Failed"
             assert not decode.call(1, "is_abort_release_safe")
             assert decode.ask("held") == {1: [1]}
         finally:
             prefill.signal(signal.SIGCONT)
         # The abort that followed is acknowledged.
-        assert decode.until_released(1, 5)
+        assert decode.until_released(1, PROMPTLY)
 
 
 def test_a_late_abort_of_an_earlier_request_under_the_same_number_changes_nothing() -> None:
@@ -215,7 +216,7 @@ def tell(endpoint: str, *messages: Frames) -> None:
     socket.connect(f"tcp://{endpoint}")
     for frames in messages:
         socket.send_multipart(frames)
-    socket.close(linger=1000)
+    socket.close(linger=20000)
     context.term()
 
 

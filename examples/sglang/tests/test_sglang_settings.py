@@ -10,6 +10,7 @@ from harness.deployment import DECODE_SALT, PREFILL_SALT, Deployment, Request, d
 from harness.expect import Expectation
 from harness.liar import INFO, RANK, liar
 from harness.loader import MissingEngineError, folder
+from harness.midway import PROMPTLY
 from harness.model import Model
 from harness.ports import free_port
 from harness.settings import Settings
@@ -74,7 +75,7 @@ def test_a_request_of_a_group_that_is_not_there_fails(decode: str) -> None:
         assert reader.poll(7) == "Failed"
         if decode == "behind":
             assert "prefill_dp_rank is 1" in reader.reason(7)
-            assert engines.prefill[0].until(7, ["Failed"], 2) == "Failed"
+            assert engines.prefill[0].until(7, ["Failed"], PROMPTLY) == "Failed"
         engines.check()
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import zmq
-from harness.midway import until
+from harness.midway import PROMPTLY, until
 
+from kvsglang import sockets
 from kvsglang.messages import Frames
 from kvsglang.options import Options
 from kvsglang.sockets import SPARE, ControlSocket
@@ -51,7 +52,10 @@ def test_there_are_more_connections_than_zmq_allows_by_itself() -> None:
 
 
 @pytest.mark.usefixtures("_many_files")
-def test_of_too_many_connections_those_go_that_were_used_least_lately_and_nothing_is_lost() -> None:
+def test_of_too_many_connections_those_go_that_were_used_least_lately_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sockets, "LINGER_MS", 10_000)
     context = zmq.Context()
     others = [context.socket(zmq.PULL) for _ in range(300)]
     endpoints = [f"tcp://{HOST}:{other.bind_to_random_port(f'tcp://{HOST}')}" for other in others]
@@ -62,9 +66,12 @@ def test_of_too_many_connections_those_go_that_were_used_least_lately_and_nothin
             for endpoint in endpoints:
                 socket.send(endpoint, [word])
         for other in others:
-            assert {other.recv(zmq.NOBLOCK) if other.poll(2000) else b"" for _ in range(2)} == {b"one", b"two"}
+            assert {other.recv(zmq.NOBLOCK) if other.poll(PROMPTLY * 1000) else b"" for _ in range(2)} == {
+                b"one",
+                b"two",
+            }
         # Two ends and a queue of each, and what the socket has by itself.
-        assert until(lambda: num_files() - before <= 3 * (4 + SPARE) + 20, 2)
+        assert until(lambda: num_files() - before <= 3 * (4 + SPARE) + 20, PROMPTLY)
     finally:
         socket.close()
         context.destroy(linger=0)

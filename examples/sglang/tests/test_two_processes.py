@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from harness.deployment import PREFILL_SALT, Request, deployment, scenario
 from harness.expect import Moved
+from harness.midway import PROMPTLY
 from harness.model import Mamba, Model
 from harness.models import COMPRESSED, HYBRID, INDEXED, LAYERS, RINGS, UNEVEN_WINDOW, WINDOW
 
@@ -81,7 +82,7 @@ def test_a_layer_without_memory_of_its_own_on_one_side_stays_and_the_others_trav
         engines.start(request)
         engines.send(request)
         for worker in (engines.prefill[0], engines.decode[0]):
-            assert worker.until(7, ["Success", "Failed"], 10) == "Success", worker.reason(7)
+            assert worker.until(7, ["Success", "Failed"], PROMPTLY) == "Success", worker.reason(7)
         expected = engines.expected[0]
         layers = tuple(f"layer {layer}" for layer in range(4) if layer not in elided[0] + elided[1])
         expected.move(Moved("kv", request.source, request.destination), PREFILL_SALT)
@@ -97,7 +98,7 @@ def test_decode_may_have_a_draft_that_prefill_lacks() -> None:
         engines.start(request)
         engines.send(request)
         for worker in (engines.prefill[0], engines.decode[0]):
-            assert worker.until(7, ["Success", "Failed"], 10) == "Success", worker.reason(7)
+            assert worker.until(7, ["Success", "Failed"], PROMPTLY) == "Success", worker.reason(7)
         expected = engines.expected[0]
         expected.move(Moved("kv", request.source, request.destination, ("layer 0", "layer 1")), PREFILL_SALT)
         expected.move(Moved("aux", [3], [6]), PREFILL_SALT)

@@ -112,7 +112,7 @@ class Deployment:
             state = request.state(self.model, 1) or None
             worker.receive(request.room, request.pages(self.model), aux, state, request.prefix)
         for worker in self.prefill:
-            state = worker.until(request.room, ["WaitingForInput", "Failed"], 15)
+            state = worker.until(request.room, ["WaitingForInput", "Failed"], 20)
             assert state == "WaitingForInput", f"{state}: {worker.reason(request.room)}"
 
     def send(self, request: Request) -> None:

@@ -68,7 +68,7 @@ def _none(_room: int, _group: int = 0) -> Any:
     raise NotImplementedError("the other role has these")
 
 
-def _retried(make: Callable[[], Any], seconds: float = 10.0) -> Any:
+def _retried(make: Callable[[], Any], seconds: float = 30.0) -> Any:
     """The rendezvous is the first worker's; the others wait for it, as an engine's launcher does."""
     end = time.monotonic() + seconds
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import hashlib
+import importlib
 import multiprocessing
 import os
 import signal
@@ -112,6 +113,13 @@ class _Host:
         """How often that event was asked for."""
         return self.events[room].num_asked
 
+    def num_wanted(self, room: int) -> int:
+        """How many decode workers have told a prefill worker of ours where a request's pages go."""
+        rooms = self.engine.manager.rooms
+        with rooms.lock:
+            found = rooms.get(room)
+            return len(found.wanted) if found is not None else 0
+
     def receiver(self, room: int, group: int = 0) -> None:
         self.requests[room] = self.engine.receiver(room, group)
 
@@ -155,6 +163,10 @@ class _Host:
     def why(self, room: int) -> str:
         """Why a request of ours failed; it is kept."""
         return str(self.requests[room].manager.rooms.reason(room))
+
+    def change(self, module: str, name: str, value: object) -> None:
+        """Gives something of a module another value in this worker."""
+        setattr(importlib.import_module(module), name, value)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
