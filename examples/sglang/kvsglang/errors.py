@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+
 
 class IntegrationError(Exception):
     """Whatever this integration refuses."""
@@ -37,6 +39,14 @@ class ValueRangeError(IntegrationError):
     def __init__(self, place: str, value: int, lowest: int, highest: int) -> None:
         super().__init__(f"{place} is {value}; it must be from {lowest} to {highest}")
         self.place, self.value, self.lowest, self.highest = place, value, lowest, highest
+
+
+class ValueKindError(IntegrationError):
+    """A value is not of the kind that its place takes."""
+
+    def __init__(self, place: str, value: object, kind: str) -> None:
+        super().__init__(f"{place} is {reprlib.repr(value)}; give {kind}")
+        self.place, self.value, self.kind = place, value, kind
 
 
 class StateKindError(IntegrationError):

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import ListLengthError, PointerError, StateKindError, ValueRangeError
+from .errors import ListLengthError, PointerError, StateKindError, ValueKindError, ValueRangeError
+from .integers import HIGHEST, integer, integers, listed
 from .options import Options
-
-HIGHEST = (1 << 64) - 1
 
 STATE_KINDS = (
     "mamba",
@@ -31,6 +30,8 @@ STATE_KINDS = (
     "dsa_tail",
 )
 """Kinds of state that can be mapped: all of SGLang's."""
+MEMORY = ("VRAM", "DRAM")
+"""Where KV buffers may be, as SGLang's lists name it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Buffer:
         """Whole rows."""
         return self.length // self.row_bytes if self.row_bytes else 0
 
+    def beside(self, name: str) -> str:
+        """Where the engine lists something else of it, such as ``"kv_item_lens[3]"``."""
+        return self.place.replace("data_ptrs", name)
+
 
 @dataclass(frozen=True)
 class Component:
@@ -74,7 +79,11 @@ class Component:
 
 @dataclass(frozen=True)
 class Place:
-    """Ranks of a worker."""
+    """Ranks of a worker.
+
+    # Errors
+    `ValueKindError` for what is no integer, `ValueRangeError` for a group of none.
+    """
 
     tp_rank: int = 0
     tp_size: int = 1
@@ -82,6 +91,18 @@ class Place:
     pp_size: int = 1
     dcp_size: int = 1
     """Ranks that decode context parallelism deals the tokens of a sequence to, one by one."""
+
+    def __post_init__(self) -> None:
+        # Whether a rank is in its group is for the spec, or the rendezvous, to say.
+        for name, lowest in (
+            ("tp_rank", -HIGHEST),
+            ("tp_size", 1),
+            ("pp_rank", -HIGHEST),
+            ("pp_size", 1),
+            ("dcp_size", 1),
+        ):
+            # As Python's own: what is written down as JSON takes no others.
+            object.__setattr__(self, name, integer(name, getattr(self, name), lowest))
 
     @property
     def dcp_rank(self) -> int:
@@ -134,23 +155,27 @@ def read(args: Any, options: Options, *, is_mla: bool) -> Lists:
     """Checks an engine's KVArgs.
 
     # Errors
-    `ListLengthError`, `PointerError`, `ValueRangeError`, `StateKindError`, with the place in KVArgs.
+    `ListLengthError`, `PointerError`, `ValueKindError`, `ValueRangeError`, `StateKindError`, with the place in KVArgs.
     """
-    gpu: str | dict[str, int] = {"vram": _number("gpu_id", getattr(args, "gpu_id", 0) or 0)}
+    gpu: str | dict[str, int] = {"vram": integer("gpu_id", _given(args, "gpu_id", 0))}
     default = gpu if options.device is None else options.device
     kv = _buffers("kv", args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens, default)
-    kinds = getattr(args, "kv_data_mem_kinds", None)
-    if kinds is not None:
+    kinds = None
+    if getattr(args, "kv_data_mem_kinds", None) is not None:
+        kinds = listed("kv_data_mem_kinds", args.kv_data_mem_kinds)
         _same_length("kv_data_mem_kinds", kinds, "kv_data_ptrs", kv)
+        for index, kind in enumerate(kinds):
+            if kind not in MEMORY:
+                raise ValueKindError(f"kv_data_mem_kinds[{index}]", kind, " or ".join(MEMORY))
         kv = tuple(
             Buffer(b.place, b.base, b.length, b.row_bytes, "dram" if kind == "DRAM" else default)
             for b, kind in zip(kv, kinds, strict=True)
         )
-    layer_ids = _numbers("kv_layer_ids", getattr(args, "kv_layer_ids", None) or ())
+    layer_ids = integers("kv_layer_ids", getattr(args, "kv_layer_ids", None))
     if layer_ids:
         _same_length("kv_layer_ids", layer_ids, "kv_data_ptrs", kv)
-    num_draft = _number("num_draft_entries", getattr(args, "num_draft_entries", 0), 0, len(kv))
-    heads = _number("kv_head_num", getattr(args, "kv_head_num", 1), 1)
+    num_draft = integer("num_draft_entries", _given(args, "num_draft_entries", 0), 0, len(kv))
+    heads = integer("kv_head_num", _given(args, "kv_head_num", 1), 1)
     is_hybrid = bool(getattr(args, "is_hybrid_mla_backend", False))
     end_layer = getattr(args, "prefill_end_layer", None)
     return Lists(
@@ -158,16 +183,16 @@ def read(args: Any, options: Options, *, is_mla: bool) -> Lists:
         kv_layer_ids=layer_ids,
         aux=_buffers("aux", args.aux_data_ptrs, args.aux_data_lens, args.aux_item_lens, "dram"),
         components=_components(args, default),
-        page_tokens=_number("page_size", args.page_size, 1),
+        page_tokens=integer("page_size", args.page_size, 1),
         num_heads=heads,
-        total_heads=_number("total_kv_head_num", getattr(args, "total_kv_head_num", heads), 1),
+        total_heads=integer("total_kv_head_num", _given(args, "total_kv_head_num", heads), 1),
         num_draft=num_draft,
-        first_layer=_number("prefill_start_layer", getattr(args, "prefill_start_layer", 0) or 0),
+        first_layer=integer("prefill_start_layer", _given(args, "prefill_start_layer", 0)),
         dtype=str(args.kv_cache_dtype_str),
         is_mla=is_mla or is_hybrid,
         is_hybrid=is_hybrid,
-        ratios=_numbers("mla_compression_ratios", getattr(args, "mla_compression_ratios", None) or ()),
-        end_layer=None if end_layer is None else _number("prefill_end_layer", end_layer),
+        ratios=integers("mla_compression_ratios", getattr(args, "mla_compression_ratios", None)),
+        end_layer=None if end_layer is None else integer("prefill_end_layer", end_layer),
         kinds=("VRAM",) * len(kv) if kinds is None else tuple(map(str, kinds)),
         page_order=str(getattr(args, "swa_kv_cache_layout", None) or "nhd"),
         extra={} if getattr(args, "kv_layout", None) is None else {"kv_layout": str(args.kv_layout)},
@@ -176,52 +201,44 @@ def read(args: Any, options: Options, *, is_mla: bool) -> Lists:
     )
 
 
+def _given(args: Any, name: str, default: int) -> Any:
+    value = getattr(args, name, None)
+    return default if value is None else value
+
+
 def _components(args: Any, device: str | dict[str, int]) -> tuple[Component, ...]:
-    kinds = [str(getattr(kind, "value", kind)) for kind in getattr(args, "state_types", None) or ()]
-    lists = {
-        name: getattr(args, name, None) or ()
-        for name in (
-            "state_data_ptrs",
-            "state_data_lens",
-            "state_item_lens",
-            "state_layer_ids",
-            "state_dim_per_tensor",
-            "state_slice_outer_counts",
-            "state_conv_shard_groups",
-        )
-    }
-    for name in ("state_data_ptrs", "state_data_lens", "state_item_lens"):
+    types = listed("state_types", getattr(args, "state_types", None))
+    kinds = [str(getattr(kind, "value", kind)) for kind in types]
+    needed = "state_data_ptrs", "state_data_lens", "state_item_lens"
+    optional = "state_layer_ids", "state_dim_per_tensor", "state_slice_outer_counts", "state_conv_shard_groups"
+    lists = {name: listed(name, getattr(args, name, None)) for name in (*needed, *optional)}
+    for name in needed:
         _same_length(name, lists[name], "state_types", kinds)
     components = []
     for index, kind in enumerate(kinds):
         if kind not in STATE_KINDS:
             raise StateKindError(f"state_types[{index}]", kind, STATE_KINDS)
         where = f"[{index}]"
-        buffers = _buffers(
-            "state",
-            lists["state_data_ptrs"][index],
-            lists["state_data_lens"][index],
-            lists["state_item_lens"][index],
-            device,
-            where,
-        )
+        bases, lengths, rows = (lists[name][index] for name in needed)
+        buffers = _buffers("state", bases, lengths, rows, device, where)
 
-        def optional(name: str, index: int = index, where: str = where, count: int = len(buffers)) -> Sequence[Any]:
-            values = lists[name][index] if index < len(lists[name]) else ()
+        def of_each(name: str, index: int = index, where: str = where, count: int = len(buffers)) -> Sequence[Any]:
+            values = listed(name + where, lists[name][index] if index < len(lists[name]) else None)
             if values and len(values) != count:
                 raise ListLengthError(name + where, len(values), f"state_data_ptrs{where}", count)
-            return values or ()
+            return values
 
+        layer_ids, channels, outer, blocks = map(of_each, optional)
         components.append(
             Component(
                 kind=kind,
                 buffers=buffers,
-                layer_ids=_numbers(f"state_layer_ids{where}", optional("state_layer_ids")),
-                channels=_numbers(f"state_dim_per_tensor{where}", optional("state_dim_per_tensor")),
-                outer=_numbers(f"state_slice_outer_counts{where}", optional("state_slice_outer_counts")),
+                layer_ids=integers(f"state_layer_ids{where}", layer_ids),
+                channels=integers(f"state_dim_per_tensor{where}", channels),
+                outer=integers(f"state_slice_outer_counts{where}", outer),
                 blocks=tuple(
-                    None if block is None else _numbers(f"state_conv_shard_groups{where}[{entry}]", block)
-                    for entry, block in enumerate(optional("state_conv_shard_groups"))
+                    None if block is None else integers(f"state_conv_shard_groups{where}[{entry}]", block)
+                    for entry, block in enumerate(blocks)
                 ),
             )
         )
@@ -229,22 +246,21 @@ def _components(args: Any, device: str | dict[str, int]) -> tuple[Component, ...
 
 
 def _buffers(
-    name: str,
-    bases: Sequence[Any],
-    lengths: Sequence[Any],
-    rows: Sequence[Any],
-    mem: str | dict[str, int],
-    where: str = "",
+    name: str, bases: Any, lengths: Any, rows: Any, mem: str | dict[str, int], where: str = ""
 ) -> tuple[Buffer, ...]:
+    bases, lengths, rows = (
+        listed(f"{name}_{of}{where}", values)
+        for of, values in (("data_ptrs", bases), ("data_lens", lengths), ("item_lens", rows))
+    )
     _same_length(f"{name}_data_lens{where}", lengths, f"{name}_data_ptrs{where}", bases)
     _same_length(f"{name}_item_lens{where}", rows, f"{name}_data_ptrs{where}", bases)
     buffers = []
     for index, (base, length, row) in enumerate(zip(bases, lengths, rows, strict=True)):
         at = f"{where}[{index}]"
         place = f"{name}_data_ptrs{at}"
-        address = _number(place, base)
-        size = _number(f"{name}_data_lens{at}", length, 0, HIGHEST)
-        row_bytes = _number(f"{name}_item_lens{at}", row, 0, HIGHEST)
+        address = integer(place, base)
+        size = integer(f"{name}_data_lens{at}", length)
+        row_bytes = integer(f"{name}_item_lens{at}", row)
         if address == 0 and size > 0:
             raise PointerError(place, size)
         if size and row_bytes and row_bytes > size:
@@ -258,14 +274,3 @@ def _buffers(
 def _same_length(place: str, got: Sequence[Any], other: str, want: Sequence[Any]) -> None:
     if len(got) != len(want):
         raise ListLengthError(place, len(got), other, len(want))
-
-
-def _number(place: str, value: Any, lowest: int = 0, highest: int = HIGHEST) -> int:
-    number = int(value)
-    if not lowest <= number <= highest:
-        raise ValueRangeError(place, number, lowest, highest)
-    return number
-
-
-def _numbers(place: str, values: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(_number(f"{place}[{index}]", value) for index, value in enumerate(values))

@@ -18,7 +18,7 @@ def heads(named: Named, storage: int, lists: Lists, place: Place) -> Part:
         return whole(named, storage, f"{lists.dtype} {lists.page_order}", tokens, place)
     if row % (tokens * num_heads):
         unit = f"{tokens} tokens of {num_heads} heads"
-        raise RowLengthError(_item(named), row, unit, tokens * num_heads)
+        raise RowLengthError(named.buffer.beside("item_lens"), row, unit, tokens * num_heads)
     content = row // (tokens * num_heads)
     is_head_major = lists.page_order == "hnd"
     per_head, per_token = (tokens * content, content) if is_head_major else (content, num_heads * content)
@@ -35,7 +35,7 @@ def rows(named: Named, storage: int, lists: Lists) -> Part:
     """A page of rows of tokens that every rank has: MLA's latents."""
     row, tokens = named.buffer.row_bytes, lists.page_tokens
     if row % tokens:
-        raise RowLengthError(_item(named), row, f"{tokens} tokens", tokens)
+        raise RowLengthError(named.buffer.beside("item_lens"), row, f"{tokens} tokens", tokens)
     return {
         **_frame(named, storage, lists.dtype),
         "sharding": "replicated",
@@ -87,7 +87,9 @@ def state(named: Named, storage: int, component: Component, place: Place) -> lis
         units: Part = {"units": {"count": 1, "stride": row}, "content": row}
         return [{**frame, "sharding": "replicated", **units}]
     if row % (channels * outer):
-        raise RowLengthError(_item(named), row, f"{outer} rows of {channels} channels", channels * outer)
+        raise RowLengthError(
+            named.buffer.beside("item_lens"), row, f"{outer} rows of {channels} channels", channels * outer
+        )
     content = row // (channels * outer)
     shape: Part = {"content": content, "tokens": [{"count": outer, "stride": channels * content}] if outer > 1 else []}
     blocks = component.blocks[index] if component.blocks else None
@@ -113,7 +115,3 @@ def _frame(named: Named, storage: int, form: str) -> Part:
         "block_stride": named.buffer.row_bytes,
         "format": form,
     }
-
-
-def _item(named: Named) -> str:
-    return named.buffer.place.replace("_data_ptrs", "_item_lens")

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from . import naming
 from .errors import MessageError, PeerError
-from .lists import HIGHEST, Buffer, Component, Lists, Place
+from .integers import HIGHEST
+from .lists import Buffer, Component, Lists, Place
 from .mapping import Mapped, component_keys, map_lists
 from .messages import Registration
 from .naming import Named

@@ -50,6 +50,7 @@ def changed(name: str, change: Callable[[Any], Any]) -> dict[str, Any]:
             errors.ListLengthError,
             "state_dim_per_tensor[0] has 1 entries",
         ),
+        ({"kv_data_mem_kinds": ["VRAM"] * 3 + ["dreams"]}, errors.ValueKindError, "kv_data_mem_kinds[3] is 'dreams'"),
         (changed("kv_data_ptrs", lambda v: [0, *v[1:]]), errors.PointerError, "kv_data_ptrs[0] is 0 and its length"),
         (changed("aux_data_ptrs", lambda v: [v[0], 0]), errors.PointerError, "aux_data_ptrs[1] is 0"),
         (changed("kv_data_ptrs", lambda v: [-8, *v[1:]]), errors.ValueRangeError, "kv_data_ptrs[0] is -8"),
@@ -68,6 +69,68 @@ def test_a_list_that_contradicts_another_is_refused(change: dict[str, Any], erro
     with pytest.raises(error) as raised:
         lists_of(MODEL, WORKER, **change)
     assert says in str(raised.value)
+
+
+FLOAT, TEXT = 1024.5, "1024"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"page_size": 8.9}, "page_size is 8.9; give an integer"),
+        ({"page_size": np.float64(8)}, "page_size is np.float64(8.0); give an integer"),
+        ({"page_size": None}, "page_size is None"),
+        ({"kv_head_num": "4"}, "kv_head_num is '4'"),
+        ({"total_kv_head_num": 4.0}, "total_kv_head_num is 4.0"),
+        ({"gpu_id": 0.5}, "gpu_id is 0.5"),
+        ({"num_draft_entries": 0.0}, "num_draft_entries is 0.0"),
+        ({"prefill_start_layer": "0"}, "prefill_start_layer is '0'"),
+        ({"prefill_end_layer": 2.0}, "prefill_end_layer is 2.0"),
+        ({"mla_compression_ratios": [4, 4.0]}, "mla_compression_ratios[1] is 4.0"),
+        ({"kv_layer_ids": [0, 1, 0, 1.5]}, "kv_layer_ids[3] is 1.5"),
+        ({"kv_layer_ids": 5}, "kv_layer_ids is 5; give a list"),
+        ({"kv_layer_ids": "0101"}, "kv_layer_ids is '0101'; give a list"),
+        (changed("kv_data_ptrs", lambda v: [float(v[0]), *v[1:]]), "kv_data_ptrs[0] is"),
+        (changed("kv_data_ptrs", lambda v: [str(v[0]), *v[1:]]), "kv_data_ptrs[0] is '"),
+        (changed("kv_data_ptrs", lambda v: [v[0], None, *v[2:]]), "kv_data_ptrs[1] is None; give an integer"),
+        (changed("kv_item_lens", lambda v: [FLOAT, *v[1:]]), "kv_item_lens[0] is 1024.5"),
+        (changed("aux_data_lens", lambda v: [TEXT, *v[1:]]), "aux_data_lens[0] is '1024'"),
+        ({"aux_data_ptrs": 7}, "aux_data_ptrs is 7; give a list"),
+        ({"state_data_ptrs": [7]}, "state_data_ptrs[0] is 7; give a list"),
+        ({"state_dim_per_tensor": [[128, 8.5]]}, "state_dim_per_tensor[0][1] is 8.5"),
+        ({"state_layer_ids": [[2, "2"]]}, "state_layer_ids[0][1] is '2'"),
+        ({"state_slice_outer_counts": [[1.0, 1]]}, "state_slice_outer_counts[0][0] is 1.0"),
+        ({"state_conv_shard_groups": [[[32, 32, 64.0], None]]}, "state_conv_shard_groups[0][0][2] is 64.0"),
+        ({"state_conv_shard_groups": [[5, None]]}, "state_conv_shard_groups[0][0] is 5; give a list"),
+    ],
+)
+def test_what_is_no_integer_is_refused_and_not_cut_off(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(errors.ValueKindError) as raised:
+        lists_of(MODEL, WORKER, **change)
+    assert says in str(raised.value)
+
+
+def test_lists_and_numbers_of_numpy_are_lists_and_numbers() -> None:
+    names = "kv_data_ptrs", "kv_data_lens", "kv_item_lens", "kv_layer_ids", "aux_data_ptrs", "state_dim_per_tensor"
+    change = {name: np.array(WORKER.lists[name]) for name in names}
+    page_size = np.int32(WORKER.lists["page_size"])
+    assert lists_of(MODEL, WORKER, page_size=page_size, **change) == lists_of(MODEL, WORKER)
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ({"tp_rank": 0.5}, "tp_rank is 0.5; give an integer"),
+        ({"pp_rank": np.float64(1)}, "pp_rank is np.float64(1.0)"),
+        ({"pp_size": 0}, "pp_size is 0; it must be from 1"),
+        ({"dcp_size": "1"}, "dcp_size is '1'"),
+    ],
+)
+def test_ranks_that_are_none_are_refused(place: dict[str, Any], says: str) -> None:
+    with pytest.raises((errors.ValueKindError, errors.ValueRangeError)) as raised:
+        Place(**place)
+    assert says in str(raised.value)
+    assert type(Place(tp_size=np.int64(2)).tp_size) is int  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -195,10 +258,12 @@ def test_overlapping_buffers_make_no_spec() -> None:
         kvffi.Spec.from_dict(map_lists(lists, Place()).spec)
 
 
-def test_a_rank_outside_its_group_makes_no_spec() -> None:
+@pytest.mark.parametrize("place", [Place(tp_rank=3, tp_size=2), Place(tp_rank=-1, tp_size=2), Place(pp_rank=-1)])
+def test_a_rank_outside_its_group_makes_no_spec(place: Place) -> None:
+    model = Model(layers=(0, 1))
+    mapped = map_lists(lists_of(model, build(model, PLACE, 1)), place)
     with pytest.raises(kvffi.Error, match="rank"):
-        model = Model(layers=(0, 1))
-        kvffi.Spec.from_dict(map_lists(lists_of(model, build(model, PLACE, 1)), Place(tp_rank=3, tp_size=2)).spec)
+        kvffi.Spec.from_dict(mapped.spec)
 
 
 @pytest.mark.parametrize(
