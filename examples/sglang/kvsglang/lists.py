@@ -214,6 +214,10 @@ def _components(args: Any, device: str | dict[str, int]) -> tuple[Component, ...
     lists = {name: listed(name, getattr(args, name, None)) for name in (*needed, *optional)}
     for name in needed:
         _same_length(name, lists[name], "state_types", kinds)
+    for name in optional:
+        # What it says of a component is found by place: one that is too short speaks of others than it means.
+        if lists[name]:
+            _same_length(name, lists[name], "state_types", kinds)
     components = []
     for index, kind in enumerate(kinds):
         if kind not in STATE_KINDS:
@@ -223,7 +227,7 @@ def _components(args: Any, device: str | dict[str, int]) -> tuple[Component, ...
         buffers = _buffers("state", bases, lengths, rows, device, where)
 
         def of_each(name: str, index: int = index, where: str = where, count: int = len(buffers)) -> Sequence[Any]:
-            values = listed(name + where, lists[name][index] if index < len(lists[name]) else None)
+            values = listed(name + where, lists[name][index] if lists[name] else None)
             if values and len(values) != count:
                 raise ListLengthError(name + where, len(values), f"state_data_ptrs{where}", count)
             return values

@@ -218,10 +218,21 @@ def _ring_slots(ours: Lists, theirs: Sequence[Component]) -> int | None:
 def _component(
     said: Registration, index: int, ours: Component, everything: list[int], device: str | dict[str, int]
 ) -> Component:
-    bases, rows = said.state_bases[index], said.state_rows[index] if index < len(said.state_rows) else ()
-    lengths = said.state_lengths[index] if index < len(said.state_lengths) else ()
-    if len(rows) != len(bases):
-        raise MessageError("registration", f"state {ours.kind} has {len(bases)} buffers and {len(rows)} row lengths")
+    bases = said.state_bases[index]
+
+    def of_each(what: str, lists: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+        # As with an engine's own lists: one that is too short speaks of others than it means.
+        if len(lists) not in (0, len(said.state_bases)):
+            raise MessageError("registration", f"{len(said.state_bases)} state components and {len(lists)} with {what}")
+        values = lists[index] if lists else ()
+        if len(values) not in (0, len(bases)):
+            raise MessageError("registration", f"state {ours.kind} has {len(bases)} buffers and {len(values)} {what}")
+        return values
+
+    rows, lengths = of_each("row lengths", said.state_rows), of_each("lengths", said.state_lengths)
+    layer_ids, channels = of_each("layer ids", said.state_layer_ids), of_each("dimensions", said.state_channels)
+    if bases and not rows:
+        raise MessageError("registration", f"state {ours.kind} has {len(bases)} buffers and no row lengths")
     place = f"state_data_ptrs[{index}]"
     buffers = tuple(
         Buffer(
@@ -229,8 +240,6 @@ def _component(
         )
         for i, (base, row) in enumerate(zip(bases, rows, strict=True))
     )
-    layer_ids = said.state_layer_ids[index] if index < len(said.state_layer_ids) else ()
-    channels = said.state_channels[index] if index < len(said.state_channels) else ()
     # What the wire does not carry is the model's and the same on both sides, layer by layer.
     by_layer = _first_entries(ours, layer_ids, len(bases))
     return replace(

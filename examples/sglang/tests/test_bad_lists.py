@@ -16,9 +16,11 @@ from harness.settings import Settings
 from kvsglang import errors, peers
 from kvsglang.lists import Place
 from kvsglang.mapping import map_lists
+from kvsglang.messages import Registration
 from kvsglang.requests import Move, pages, request, rows
 
 MODEL = Model(layers=(0, 1), mamba=Mamba(layers=(2,)))
+MIXED = Model(layers=(0, 1), window_layers=(3,), mamba=Mamba(layers=(2,)))
 PLACE = Settings("prefill", 0)
 WORKER = build(MODEL, PLACE, 1)
 
@@ -68,6 +70,56 @@ def changed(name: str, change: Callable[[Any], Any]) -> dict[str, Any]:
 def test_a_list_that_contradicts_another_is_refused(change: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error) as raised:
         lists_of(MODEL, WORKER, **change)
+    assert says in str(raised.value)
+
+
+OPTIONAL = ("state_layer_ids", "state_dim_per_tensor", "state_slice_outer_counts", "state_conv_shard_groups")
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_said_of_some_components_only_is_refused(name: str, count: int) -> None:
+    worker = build(MIXED, PLACE, 1)
+    given = [*worker.lists[name], []][:count]
+    with pytest.raises(errors.ListLengthError) as raised:
+        lists_of(MIXED, worker, **{name: given})
+    assert f"{name} has {count} entries and state_types has 2" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_said_of_some_buffers_only_is_refused(name: str, count: int) -> None:
+    given = [*WORKER.lists[name][0], 1][:count]
+    with pytest.raises(errors.ListLengthError) as raised:
+        lists_of(MODEL, WORKER, **{name: [given]})
+    assert f"{name}[0] has {count} entries and state_data_ptrs[0] has 2" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("nothing", [[], None, [[]], [None]])
+def test_what_is_said_of_components_may_be_left_out(name: str, nothing: Any) -> None:
+    lists_of(MODEL, WORKER, **{name: nothing})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda said: {"state_layer_ids": said.state_layer_ids[:1]}, "2 state components and 1 with layer ids"),
+        (lambda said: {"state_channels": said.state_channels[1:]}, "2 state components and 1 with dimensions"),
+        (lambda said: {"state_rows": said.state_rows * 2}, "2 state components and 4 with row lengths"),
+        (lambda _: {"state_rows": ()}, "state swa has 2 buffers and no row lengths"),
+        (lambda _: {"state_lengths": ((1,), (2,))}, "state swa has 2 buffers and 1 lengths"),
+        (lambda _: {"state_layer_ids": ((3, 3, 3), (2, 2))}, "state swa has 2 buffers and 3 layer ids"),
+    ],
+)
+def test_a_registration_that_leaves_out_components_or_buffers_is_refused(
+    change: Callable[[Registration], dict[str, Any]], says: str
+) -> None:
+    lists = lists_of(MIXED, build(MIXED, PLACE, 1))
+    said = peers.registration(lists, Place(), "decode", "127.0.0.1", 1)
+    peers.destination(said, lists, map_lists(lists, Place()), Place())
+    with pytest.raises(errors.MessageError) as raised:
+        peers.destination(replace(said, **change(said)), lists, map_lists(lists, Place()), Place())
     assert says in str(raised.value)
 
 
