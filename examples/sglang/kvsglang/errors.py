@@ -21,7 +21,7 @@ class PointerError(IntegrationError):
     """A buffer of some length is said to lie at address 0."""
 
     def __init__(self, place: str, length: int) -> None:
-        super().__init__(f"{place} is 0 and its length {length}; give an address, or a length of 0 for no buffer")
+        super().__init__(f"{place} is 0 and its length {length}; give an address")
         self.place, self.length = place, length
 
 

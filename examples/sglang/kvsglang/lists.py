@@ -32,6 +32,8 @@ STATE_KINDS = (
 """Kinds of state that can be mapped: all of SGLang's."""
 MEMORY = ("VRAM", "DRAM")
 """Where KV buffers may be, as SGLang's lists name it."""
+ELIDED = ("dsa", "dsa_tail")
+"""Kinds of which a layer may have a buffer without memory: one that shares another layer's indexer."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,25 @@ class Buffer:
     @property
     def is_elided(self) -> bool:
         """Whether there is no such buffer: a layer that shares another one's."""
-        return self.length == 0 or self.row_bytes == 0
+        return self.length == 0 and self.row_bytes == 0
 
     @property
     def num_rows(self) -> int:
         """Whole rows."""
         return self.length // self.row_bytes if self.row_bytes else 0
+
+    def check(self, *, may_be_elided: bool = False) -> None:
+        """Finds a row or a length that leaves nothing to move: whoever waits for its bytes would not get them.
+
+        # Errors
+        `ValueRangeError`.
+        """
+        if may_be_elided and self.is_elided:
+            return
+        if self.row_bytes < 1 or self.row_bytes > self.length > 0:
+            raise ValueRangeError(self.beside("item_lens"), self.row_bytes, 1, self.length or HIGHEST)
+        if self.length < 1:
+            raise ValueRangeError(self.beside("data_lens"), self.length, self.row_bytes, HIGHEST)
 
     def beside(self, name: str) -> str:
         """Where the engine lists something else of it, such as ``"kv_item_lens[3]"``."""
@@ -112,7 +127,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Lists:
-    """What one worker registers."""
+    """What one worker registers.
+
+    # Errors
+    `ValueRangeError` for a buffer without rows, where no layer may share another one's.
+    """
 
     kv: tuple[Buffer, ...]
     kv_layer_ids: tuple[int, ...]
@@ -144,6 +163,13 @@ class Lists:
     """Layers of the whole model that have pages ("kv") or state of a kind, where the engine does not say."""
     ring_slots: int | None = None
     """Slots of a request's ring of `dsa_tail`."""
+
+    def __post_init__(self) -> None:
+        for buffer in (*self.kv, *self.aux):
+            buffer.check()
+        for component in self.components:
+            for buffer in component.buffers:
+                buffer.check(may_be_elided=component.kind in ELIDED)
 
     @property
     def kv_layout(self) -> str | None:
@@ -267,8 +293,6 @@ def _buffers(
         row_bytes = integer(f"{name}_item_lens{at}", row)
         if address == 0 and size > 0:
             raise PointerError(place, size)
-        if size and row_bytes and row_bytes > size:
-            raise ValueRangeError(f"{name}_item_lens{at}", row_bytes, 1, size)
         if address + size > HIGHEST:
             raise ValueRangeError(f"{name}_data_lens{at}", size, 0, HIGHEST - address)
         buffers.append(Buffer(place, address, size, row_bytes, mem))

@@ -196,7 +196,15 @@ class _Builder:
 
     def _present(self, named: list[Named]) -> list[Named]:
         present = [entry for entry in named if not entry.buffer.is_elided]
-        self.elided |= {entry.layer for entry in named} - {entry.layer for entry in present}
+        elided = {entry.layer for entry in named if entry.buffer.is_elided}
+        for entry in present:
+            if entry.layer in elided:
+                raise LayerError(
+                    entry.buffer.place,
+                    f"layer {entry.layer} has a buffer with memory here and another one without",
+                    "give memory to both or to none",
+                )
+        self.elided |= elided
         return present
 
     def _group(self, key: str, named: list[Named], usage: str, tokens: int) -> None:

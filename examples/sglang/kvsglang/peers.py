@@ -57,7 +57,7 @@ def registration(
         tp_rank=place.tp_rank,
         state_rows=tuple(tuple(buffer.row_bytes for buffer in state.buffers) for state in states),
         state_channels=tuple(state.channels for state in states),
-        num_pages=min((buffer.num_rows for buffer in lists.kv if not buffer.is_elided), default=0),
+        num_pages=min((buffer.num_rows for buffer in lists.kv), default=0),
         kinds=lists.kinds,
         kv_rows=tuple(buffer.row_bytes for buffer in lists.kv),
         state_layer_ids=tuple(state.layer_ids for state in states),

@@ -10,7 +10,7 @@ import kvffi
 import numpy as np
 import pytest
 from harness.copy import lists_of, mapped
-from harness.model import Mamba, Model, build
+from harness.model import Mamba, Model, Worker, build
 from harness.settings import Settings
 
 from kvsglang import errors, peers
@@ -121,6 +121,72 @@ def test_a_registration_that_leaves_out_components_or_buffers_is_refused(
     with pytest.raises(errors.MessageError) as raised:
         peers.destination(replace(said, **change(said)), lists, map_lists(lists, Place()), Place())
     assert says in str(raised.value)
+
+
+INDEXED = Model(layers=(0, 1), mla=True, index_bytes=64, rings=(6, 8))
+
+
+def entry(name: str, component: int | None, value: int, of: dict[str, Any]) -> dict[str, Any]:
+    """The lists with another first number in one of them."""
+    lists = [value, *of[name][1:]] if component is None else [list(values) for values in of[name]]
+    if component is not None:
+        lists[component][0] = value
+    return {name: lists}
+
+
+@pytest.mark.parametrize(("model", "component"), [(MODEL, None), (MIXED, 0), (MIXED, 1), (INDEXED, 0), (INDEXED, 1)])
+@pytest.mark.parametrize("name", ["kv", "aux", "state"])
+def test_a_buffer_of_which_nothing_would_travel_is_refused(model: Model, component: int | None, name: str) -> None:
+    if (name == "state") is (component is None):
+        return
+    worker = build(model, PLACE, 1)
+    at = "[0]" if component is None else f"[{component}][0]"
+    for what in ("item_lens", "data_lens"):
+        with pytest.raises(errors.ValueRangeError) as raised:
+            lists_of(model, worker, **entry(f"{name}_{what}", component, 0, worker.lists))
+        assert f"{name}_{what}{at} is 0; it must be from" in str(raised.value)
+
+
+def without_memory(worker: Worker, component: int, *entries: int) -> dict[str, Any]:
+    """The lists with some of a component's buffers as SGLang lists a layer that shares another one's."""
+    changes: dict[str, Any] = {}
+    for name in ("state_data_ptrs", "state_data_lens", "state_item_lens"):
+        changes[name] = [list(values) for values in worker.lists[name]]
+        for index in entries:
+            changes[name][component][index] = 0
+    return changes
+
+
+@pytest.mark.parametrize("component", [0, 1])
+def test_only_an_indexer_may_be_without_memory(component: int) -> None:
+    worker = build(MIXED, PLACE, 1)
+    with pytest.raises(errors.ValueRangeError) as raised:
+        lists_of(MIXED, worker, **without_memory(worker, component, 0))
+    assert f"state_item_lens[{component}][0] is 0" in str(raised.value)
+    worker = build(INDEXED, PLACE, 1)
+    lists = lists_of(INDEXED, worker, **without_memory(worker, component, 0, 2 * component))
+    assert map_lists(lists, Place()).elided == (("dsa.0",), ("dsa_tail.0",))[component]
+
+
+def test_a_layer_with_memory_for_a_half_of_its_ring_is_refused() -> None:
+    worker = build(INDEXED, PLACE, 1)
+    with pytest.raises(errors.LayerError) as raised:
+        map_lists(lists_of(INDEXED, worker, **without_memory(worker, 1, 0)), Place())
+    assert "layer dsa_tail.0 has a buffer with memory here and another one without" in str(raised.value)
+
+
+def test_a_registration_with_a_buffer_of_which_nothing_would_travel_is_refused() -> None:
+    lists = lists_of(MODEL, WORKER)
+    said = peers.registration(lists, Place(), "decode", "127.0.0.1", 1)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"kv_rows": (0, *said.kv_rows[1:])}, "kv_item_lens[0] of the peer is 0"),
+        ({"num_pages": 0}, "kv_data_lens[0] of the peer is 0"),
+        ({"state_rows": ((0, said.state_rows[0][1]),)}, "state_item_lens[0][0] of the peer is 0"),
+    ]
+    for change, says in changes:
+        with pytest.raises(errors.ValueRangeError) as raised:
+            peers.destination(replace(said, **change), lists, map_lists(lists, Place()), Place())
+        assert says in str(raised.value)
 
 
 FLOAT, TEXT = 1024.5, "1024"
