@@ -33,12 +33,24 @@ class MissingEngineError(RuntimeError):
     """The package is not there; the text says how to get it."""
 
 
+class RequiredEngineError(RuntimeError):
+    """The package is not there, and tests against it are not to be skipped."""
+
+
 def folder() -> Path:
-    """Where SGLang's package lies, without importing it."""
+    """Where SGLang's package lies, without importing it.
+
+    # Errors
+    `MissingEngineError` if it is not there: tests against it are skipped. With KV_SGLANG_REQUIRED in the environment,
+    as CI sets it, `RequiredEngineError`: they fail.
+    """
     named = os.environ.get("KV_SGLANG")
     place = Path(named) if named else Path(__file__).parents[4] / ".deps" / "sglang" / "sglang"
     if not (place / "srt" / "disaggregation").is_dir():
-        raise MissingEngineError(f"sglang {VERSION} is not in {place}; scripts/sglang.sh fetches it")
+        problem = f"sglang {VERSION} is not in {place}; scripts/sglang.sh fetches it"
+        if os.environ.get("KV_SGLANG_REQUIRED"):
+            raise RequiredEngineError(f"{problem}, and KV_SGLANG_REQUIRED is set")
+        raise MissingEngineError(problem)
     return place
 
 
