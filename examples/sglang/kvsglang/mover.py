@@ -91,10 +91,11 @@ class Mover:
 
     def _tidied(self) -> list[PrefillRoom]:
         for room in self._rooms.all():
-            if room.owner is None and (late := room.overdue()):
-                # Decode asked, and no sender came to clear it.
-                self._rooms.fail(room, late)
-                room.cleared = True
+            if room.owner is None:
+                if late := room.overdue():
+                    self._rooms.fail(room, late)
+                # Decode asked, and there is no sender to clear it.
+                room.cleared = room.state.is_final
             self._rooms.forget(room)
         return self._rooms.all()
 

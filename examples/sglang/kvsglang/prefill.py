@@ -14,6 +14,7 @@ from typing import Any
 import kvffi
 
 from . import bootstrap
+from .ended import Ended
 from .errors import IntegrationError, MessageError, ReadersError, RoomTakenError, TooManyPagesError, why
 from .heard import Heard
 from .lists import Lists, Place, read
@@ -45,7 +46,8 @@ class PrefillManager:
         self.place, self.options = place, options
         self.lists: Lists = read(args, options, is_mla=is_mla)
         self.mapped = map_lists(self.lists, place, model=options.model)
-        self.rooms: Rooms[PrefillRoom] = Rooms(self._failed)
+        self._ended = Ended(options.bootstrap_timeout)
+        self.rooms: Rooms[PrefillRoom] = Rooms(self._failed, self._ended.forgotten)
         self._heard = Heard()
         self._keys = component_keys(self.lists.components)
         self._transport = Transport(kvffi.Spec.from_dict(self.mapped.spec), options)
@@ -118,11 +120,11 @@ class PrefillManager:
                 holder = "a sender" if not room.cleared else "a request whose writes have not settled"
                 raise RoomTakenError(number, holder)
             room = room or self.rooms.add(PrefillRoom(number))
-            room.owner = owner
+            # One that a decode worker asked for waits for its sender, also to tell it that it failed.
+            room.owner, room.cleared = owner, False
             room.wait("no decode worker said where its pages are", self.options.bootstrap_timeout)
-            if (ended := self.rooms.remembered(number)) and not room.wanted:
+            if ended := self._ended.for_sender(number):
                 self.rooms.fail(room, ended)
-            self.rooms.unremember(number)
             self._settle_start(room)
             return room
 
@@ -192,7 +194,7 @@ class PrefillManager:
     def _want(self, wanted: Room) -> None:
         with self.rooms.lock:
             partner = self._partners.get(wanted.agent)
-            room = self.rooms.get(wanted.room) or self._early(wanted.room)
+            room = self.rooms.get(wanted.room) or self._early(wanted)
             is_other = partner is not None and self._partners.is_of_another_engine(partner, room.wanted)
             asked = room.ask(wanted, is_of_another_engine=is_other)
             if asked is Asked.TAKEN:
@@ -206,13 +208,12 @@ class PrefillManager:
             status = Status(wanted.room, Poll.FAILED, self.rank, reason, generation=wanted.generation)
             self._tell(f"tcp://{wanted.host}:{wanted.port}", status)
 
-    def _early(self, number: int) -> PrefillRoom:
+    def _early(self, wanted: Room) -> PrefillRoom:
         """A room that a decode worker asks for before a sender does, or after the sender has given up."""
-        room = self.rooms.add(PrefillRoom(number))
+        room = self.rooms.add(PrefillRoom(wanted.room))
         room.wait("no sender came", self.options.bootstrap_timeout)
-        if ended := self.rooms.remembered(number):
+        if ended := self._ended.for_decode(wanted):
             self.rooms.fail(room, ended)
-            room.cleared = True
         return room
 
     def _take(self, room: PrefillRoom, wanted: Room, partner: Partner | None) -> None:
@@ -244,9 +245,9 @@ class PrefillManager:
             reason = abort.reason or "aborted by the decode worker"
             # Whoever asks again has not heard the answer. By now the number may be another request's.
             is_repeated = self._heard.is_repeated(abort)
-            if room is None and not is_repeated:
-                self.rooms.remember(abort.room, reason)
-            elif room is not None and not is_repeated and room.heeds(abort):
+            if not is_repeated and (room is None or room.is_half_ended_by(abort)):
+                self._ended.given_up(abort, reason)
+            if room is not None and not is_repeated and room.heeds(abort):
                 self._fail(room, reason)
             drained = room is None or room.answers(abort)
         if drained and abort.generation is not None:

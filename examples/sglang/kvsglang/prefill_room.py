@@ -114,6 +114,10 @@ class PrefillRoom(AnyRoom):
         member = self.member(abort.host, abort.port)
         return not self.is_complete if member is None else self._is_meant(member, abort)
 
+    def is_half_ended_by(self, abort: Abort) -> bool:
+        """Whether who gives it up knows that it has ended, or ends it, and its other half has not come."""
+        return self.is_half and (self.heeds(abort) or self.state is Poll.FAILED)
+
     def answers(self, abort: Abort) -> bool:
         """Whether nothing is written for whoever gave it up; if something is, he hears when that is over."""
         member = self.member(abort.host, abort.port)
@@ -132,6 +136,11 @@ class PrefillRoom(AnyRoom):
     @staticmethod
     def _is_meant(member: Room, abort: Abort) -> bool:
         return not member.generation or abort.generation == member.generation
+
+    @property
+    def is_half(self) -> bool:
+        """Whether only a sender has come, or only decode workers."""
+        return self.owner is None or not self.wanted
 
     @property
     def is_complete(self) -> bool:
@@ -157,11 +166,6 @@ class PrefillRoom(AnyRoom):
         """Whether it is cleared, nothing of it is written any more, and everybody knows."""
         all_told = all(agent in self.told or wanted.is_dummy for agent, wanted in self.wanted.items())
         return self.cleared and self.is_drained() and not self.acknowledge and all_told
-
-    @property
-    def is_unheard(self) -> bool:
-        """Whether no decode worker has asked for it: one may still."""
-        return self.state is Poll.FAILED and not self.wanted
 
     def give_up(self) -> None:
         """Drops chunks that nothing has begun to move, and cancels what is under way."""

@@ -10,11 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .lately import Lately
 from .states import Poll
-
-REMEMBERED = 5.0
-"""Seconds for which the end of a request whose other half has not come is remembered."""
 
 
 @dataclass
@@ -38,11 +34,6 @@ class AnyRoom(ABC):
     def is_over(self) -> bool:
         """Whether it can be forgotten."""
 
-    @property
-    def is_unheard(self) -> bool:
-        """Whether somebody who does not know of it yet has to hear that it failed."""
-        return False
-
     @abstractmethod
     def give_up(self) -> None:
         """Drops what has not begun: it has failed."""
@@ -65,14 +56,15 @@ class Rooms(Generic[AnyRoomT]):
 
     What takes a number takes the lock by itself, and with `of` does nothing if another request has the number by now.
     What takes a room is for those who hold `lock`. `failed` is called with each room that fails by its number, without
-    the lock: here messages can be sent.
+    the lock: here messages can be sent. `forgotten` is called with each that is dropped, with the lock held.
     """
 
-    def __init__(self, failed: Callable[[AnyRoomT], None]) -> None:
+    def __init__(
+        self, failed: Callable[[AnyRoomT], None], forgotten: Callable[[AnyRoomT], None] = lambda _: None
+    ) -> None:
         self.lock = threading.Lock()
         self._rooms: dict[int, AnyRoomT] = {}
-        self._ends: Lately[int, str] = Lately(REMEMBERED)
-        self._failed = failed
+        self._failed, self._forgotten = failed, forgotten
 
     def poll(self, number: int, of: AnyRoomT | None = None) -> Poll:
         """State of a room."""
@@ -146,21 +138,8 @@ class Rooms(Generic[AnyRoomT]):
         """Drops a room that is over."""
         if room.is_over and self.has(room):
             del self._rooms[room.number]
-            if room.is_unheard:
-                self.remember(room.number, room.reason)
+            self._forgotten(room)
 
     def _meant(self, number: int, of: AnyRoomT | None) -> AnyRoomT | None:
         room = self._rooms.get(number)
         return room if of is None or room is of else None
-
-    def remember(self, number: int, reason: str) -> None:
-        """Keeps for a while why a request ended of which there is no room."""
-        self._ends.put(number, reason)
-
-    def remembered(self, number: int) -> str:
-        """Why a request ended a while ago; empty if it did not."""
-        return self._ends.get(number) or ""
-
-    def unremember(self, number: int) -> None:
-        """A request under the same number begins anew."""
-        self._ends.drop(number)

@@ -8,33 +8,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import zmq
+from harness.both import HOST, both
 from harness.deployment import deployment
 from harness.liar import INFO, RANK, liar
 from harness.midway import MODEL, PAGES, PROMPTLY, SLOW, begin, cut, until
-from harness.model import Model, build
 from harness.ports import free_port
-from harness.settings import Settings
 
-from kvsglang import bootstrap, rooms, sockets
-from kvsglang.decode import DecodeManager
+from kvsglang import bootstrap, sockets
 from kvsglang.decode_room import DecodeRoom
 from kvsglang.heard import KEPT, Heard
-from kvsglang.lists import Place
 from kvsglang.messages import ABORT, ABORT_ACK, STATUS, Abort, AbortAck, Frames
-from kvsglang.options import Options
-from kvsglang.prefill import PrefillManager
 from kvsglang.receiver import Receiver
-from kvsglang.rendezvous import BootstrapServer
 from kvsglang.sender import Sender
 from kvsglang.sockets import ControlSocket
 from kvsglang.states import Poll
-
-HOST = "127.0.0.1"
 
 
 @dataclass
@@ -52,26 +42,6 @@ class Wire:
         return left > 0
 
 
-@dataclass
-class Both:
-    """A manager of each role in this process."""
-
-    prefill: PrefillManager
-    decode: DecodeManager
-    rendezvous: BootstrapServer
-    address: str
-
-    def start(self, room: int) -> tuple[Sender, Receiver]:
-        """Both halves of a request, up to where pages may be sent."""
-        sender = Sender(self.prefill, self.address, room)
-        sender.init(2, None)
-        receiver = Receiver(self.decode, self.address, room)
-        receiver.init(0)
-        receiver.send_metadata([1, 2], None, None, 0)
-        assert until(lambda: sender.poll() is Poll.WAITING_FOR_INPUT, PROMPTLY)
-        return sender, receiver
-
-
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     made = Wire()
@@ -83,25 +53,6 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
     monkeypatch.setattr(ControlSocket, "send", lossy)
     return made
-
-
-@contextmanager
-def both(**options: Any) -> Iterator[Both]:
-    model = Model(layers=(0,))
-    address = f"{HOST}:{free_port()}"
-    # Kept until both are closed: they write into it.
-    workers = [build(model, Settings(role, 0), salt) for role, salt in (("prefill", 1), ("decode", 2))]
-    lists = [SimpleNamespace(**worker.lists) for worker in workers]
-    rendezvous = BootstrapServer(HOST, int(address.rpartition(":")[2]))
-    prefill = PrefillManager(lists[0], Place(), Options(bootstrap=address, device="dram"))
-    decode = DecodeManager(lists[1], Place(), Options(device="dram", **{"heartbeat": 0.1, **options}))
-    try:
-        assert decode.try_ensure_parallel_info(address)
-        yield Both(prefill, decode, rendezvous, address)
-    finally:
-        decode.close()
-        prefill.close()
-        rendezvous.close()
 
 
 @contextmanager
@@ -192,10 +143,7 @@ def test_a_prefill_worker_that_closes_says_so(wire: Wire, monkeypatch: pytest.Mo
         assert STATUS in wire.said
 
 
-def test_an_abort_that_comes_again_is_answered_and_says_nothing_to_the_next_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rooms, "REMEMBERED", 0.2)
+def test_an_abort_that_comes_again_is_answered_and_says_nothing_to_the_next_request() -> None:
     context = zmq.Context()
     with both() as engines, context, context.socket(zmq.PULL) as answers, context.socket(zmq.PUSH) as words:
         port = answers.bind_to_random_port(f"tcp://{HOST}")
@@ -207,7 +155,11 @@ def test_an_abort_that_comes_again_is_answered_and_says_nothing_to_the_next_requ
             return AbortAck.parse(answers.recv_multipart())
 
         assert answer(3) == AbortAck(7, 0, 3)
-        time.sleep(0.3)
+        sender = Sender(engines.prefill, engines.address, 7)
+        assert sender.poll() is Poll.FAILED
+        sender.clear()
+        assert until(lambda: engines.prefill.rooms.numbers() == [], PROMPTLY)
+        # The next one begins anew.
         sender = Sender(engines.prefill, engines.address, 7)
         assert answer(3) == AbortAck(7, 0, 3)
         assert sender.poll() is Poll.BOOTSTRAPPING

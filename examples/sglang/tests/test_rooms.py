@@ -21,10 +21,6 @@ class Held(AnyRoom):
     def is_over(self) -> bool:
         return self.cleared and self.holders == 0
 
-    @property
-    def is_unheard(self) -> bool:
-        return self.state is Poll.FAILED
-
     def give_up(self) -> None:
         self.given_up += 1
 
@@ -34,7 +30,8 @@ class Table:
 
     def __init__(self, holders: int = 0) -> None:
         self.failed: list[AnyRoom] = []
-        self.rooms: Rooms[Held] = Rooms(self.hear)
+        self.forgotten: list[AnyRoom] = []
+        self.rooms: Rooms[Held] = Rooms(self.hear, self.forgotten.append)
         self.room = Held(7, holders=holders)
         with self.rooms.lock:
             self.rooms.add(self.room)
@@ -78,14 +75,16 @@ def test_a_number_is_free_when_its_request_is_cleared_and_over() -> None:
     assert table.rooms.reason(7) == "the request was cleared"
 
 
-def test_a_request_of_which_somebody_has_to_hear_is_remembered() -> None:
-    table = Table()
+def test_whoever_has_to_remember_a_request_hears_when_it_is_dropped() -> None:
+    table = Table(holders=1)
     table.rooms.clear(7, "cleared")
+    assert table.forgotten == []
     with table.rooms.lock:
-        assert table.rooms.remembered(7) == "cleared"
-        assert table.rooms.remembered(8) == ""
-        table.rooms.unremember(7)
-        assert table.rooms.remembered(7) == ""
+        table.room.holders = 0
+        table.rooms.forget(table.room)
+        table.rooms.forget(table.room)
+    assert table.forgotten == [table.room]
+    assert table.room.reason == "cleared"
 
 
 def test_a_request_that_waits_too_long_fails_when_it_is_polled() -> None:
