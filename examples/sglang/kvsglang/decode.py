@@ -26,8 +26,7 @@ from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT_ACK, STATUS, Abort, AbortAck, Frames, Room, Status
 from .options import Options
-from .requests import distinct, pages, state_lists
-from .requests import rows as state_rows
+from .requests import distinct, numbers, pages, state_lists
 from .rooms import Rooms
 from .sockets import ControlSocket
 from .states import Poll
@@ -209,12 +208,11 @@ class DecodeManager:
             )
         checked = pages(f"kv_indices of room {number}", kv, self.mapped.num_rows.get(KV))
         distinct(f"kv_indices of room {number}", checked)
+        given = state_lists(f"state_indices of room {number}", state, self._keys)
         rows = tuple(
-            tuple(int(value) for value in (values if values is not None else ()))
-            for values in state_lists(f"state_indices of room {number}", state, self._keys)
+            numbers(f"state_indices[{i}] of room {number}", values, self.mapped, key)
+            for i, (key, values) in enumerate(zip(self._keys, given, strict=True))
         )
-        for i, (key, values) in enumerate(zip(self._keys, rows, strict=True)):
-            state_rows(f"state_indices[{i}] of room {number}", values, self.mapped, key)
         if aux is not None:
             pages(f"aux_index of room {number}", [aux], self.mapped.num_rows.get(AUX, 0))
         return Room(

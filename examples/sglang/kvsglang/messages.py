@@ -143,7 +143,8 @@ class Room:
     aux: int | None
     num_readers: int
     """Decode workers that the prefill worker hears from for this request."""
-    state: tuple[tuple[int, ...], ...]
+    state: tuple[npt.NDArray[np.int32], ...]
+    """Rows of each state component; of a ring its six numbers."""
     prefix: int
     """Tokens that the decode worker has already."""
     is_dummy: bool
@@ -162,7 +163,7 @@ class Room:
             b"" if self.is_dummy else self.pages.astype(np.int32).tobytes(),
             _text(-1 if self.aux is None else self.aux),
             _text(self.num_readers),
-            b"" if self.is_dummy else _pack_lists(self.state, "i"),
+            b"" if self.is_dummy else _join([rows.astype(np.int32).tobytes() for rows in self.state]),
             _text(self.prefix),
             _text(int(self.is_dummy)),
             _text(self.generation),
@@ -182,10 +183,10 @@ class Room:
             host=read.text(2),
             port=read.number(3),
             agent=read.text(4),
-            pages=np.array(read.array(5, "i"), dtype=np.int32),
+            pages=read.indices(5),
             aux=None if aux < 0 else aux,
             num_readers=read.number(7),
-            state=read.lists(8, "i"),
+            state=read.index_lists(8),
             prefix=read.number(9, 0),
             is_dummy=bool(read.number(10, 0)),
             generation=read.number(11, 0),
@@ -301,22 +302,31 @@ class _Reader:
     def array(self, index: int, kind: str) -> tuple[int, ...]:
         return self._unpack(index, self.frame(index), kind)
 
+    def indices(self, index: int) -> npt.NDArray[np.int32]:
+        return self._view(index, self.frame(index))
+
     def lists(self, index: int, kind: str) -> tuple[tuple[int, ...], ...]:
+        return tuple(self._unpack(index, piece, kind) for piece in self._pieces(index))
+
+    def index_lists(self, index: int) -> tuple[npt.NDArray[np.int32], ...]:
+        return tuple(self._view(index, piece) for piece in self._pieces(index))
+
+    def _pieces(self, index: int) -> list[bytes]:
         frame = self.frame(index)
         if not frame:
-            return ()
+            return []
         try:
             (count,) = struct.unpack_from("<I", frame)
             sizes = struct.unpack_from(f"<{count}I", frame, 4)
         except struct.error:
             raise MessageError(self._name, f"frame {index} ends inside its header") from None
-        start, found = 4 + 4 * count, []
+        start, pieces = 4 + 4 * count, []
         if start + sum(sizes) != len(frame):
             raise MessageError(self._name, f"frame {index} has {len(frame)} bytes and says {start + sum(sizes)}")
         for size in sizes:
-            found.append(self._unpack(index, frame[start : start + size], kind))
+            pieces.append(frame[start : start + size])
             start += size
-        return tuple(found)
+        return pieces
 
     def json(self, index: int) -> dict[str, Any] | None:
         frame = self.frame(index)
@@ -331,10 +341,16 @@ class _Reader:
         return value
 
     def _unpack(self, index: int, data: bytes, kind: str) -> tuple[int, ...]:
-        width = struct.calcsize(f"<{kind}")
+        return struct.unpack(f"<{self._count(index, data, struct.calcsize(f'<{kind}'))}{kind}", data)
+
+    def _view(self, index: int, data: bytes) -> npt.NDArray[np.int32]:
+        # Every request has some of these, of thousands of pages: nothing is done with each by itself.
+        return np.frombuffer(data, dtype="<i4", count=self._count(index, data, 4))
+
+    def _count(self, index: int, data: bytes, width: int) -> int:
         if len(data) % width:
             raise MessageError(self._name, f"frame {index} has {len(data)} bytes and items of {width}")
-        return struct.unpack(f"<{len(data) // width}{kind}", data)
+        return len(data) // width
 
 
 def _text(value: int) -> bytes:
@@ -346,7 +362,10 @@ def _pack(values: Sequence[int], kind: str) -> bytes:
 
 
 def _pack_lists(lists: Sequence[Sequence[int]], kind: str) -> bytes:
-    if not lists:
+    return _join([_pack(values, kind) for values in lists])
+
+
+def _join(packed: Sequence[bytes]) -> bytes:
+    if not packed:
         return b""
-    packed = [_pack(values, kind) for values in lists]
     return struct.pack(f"<{len(packed) + 1}I", len(packed), *map(len, packed)) + b"".join(packed)

@@ -74,6 +74,12 @@ def rows(place: str, values: Any, mapped: Mapped, key: str) -> Pages:
     return pages(place, listed, mapped.num_rows.get(key))
 
 
+def numbers(place: str, values: Any, mapped: Mapped, key: str) -> npt.NDArray[np.int32]:
+    """An index list as it goes over the wire, checked as by `rows`: of a ring its six numbers."""
+    checked = rows(place, values, mapped, key)
+    return checked.astype(np.int32) if key not in mapped.rings else np.array(values, dtype=np.int32)
+
+
 def state_lists(place: str, given: Any, keys: Sequence[str]) -> list[Any]:
     """A list for each state component, None where the engine gives none.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import zmq
 from harness.deployment import Deployment, Request, deployment
@@ -16,6 +17,11 @@ from harness.model import Model
 
 from kvsglang.errors import MessageError
 from kvsglang.messages import ABORT, GUARD, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
+
+
+def indices(*values: int) -> npt.NDArray[np.int32]:
+    return np.array(values, dtype=np.int32)
+
 
 REGISTRATION = Registration(
     host="127.0.0.1",
@@ -38,21 +44,15 @@ REGISTRATION = Registration(
     state_lengths=((15, 16), ()),
     mapped={"spec": {}},
 )
-ROOM = Room(7, "127.0.0.1", 4000, "decode", np.array([3, 1], np.int32), None, 2, ((5,), ()), 64, False, 9)
+ROOM = Room(7, "127.0.0.1", 4000, "decode", indices(3, 1), None, 2, (indices(5), indices()), 64, False, 9)
 
 
 def test_messages_are_read_back_as_they_were_written() -> None:
     assert Registration.parse(REGISTRATION.frames()) == REGISTRATION
     read = Room.parse(ROOM.frames())
     assert read.pages.tolist() == [3, 1]
-    assert (read.room, read.aux, read.num_readers, read.state, read.prefix, read.generation) == (
-        7,
-        None,
-        2,
-        ((5,), ()),
-        64,
-        9,
-    )
+    assert [rows.tolist() for rows in read.state] == [[5], []]
+    assert (read.room, read.aux, read.num_readers, read.prefix, read.generation) == (7, None, 2, 64, 9)
     for message in (Status(7, 0, 3, "why", False, 9), Abort(7, "127.0.0.1", 1, 2, "why"), AbortAck(7, 3, 2)):
         assert type(message).parse(message.frames()) == message
 
@@ -74,6 +74,8 @@ def test_messages_of_sglang_lack_what_ours_add() -> None:
         (REGISTRATION, 25, b"{", "frame 25 is no JSON"),
         (REGISTRATION, 25, b"[]", "frame 25 is no JSON object"),
         (ROOM, 5, b"12", "frame 5 has 2 bytes and items of 4"),
+        (ROOM, 8, b"\x01\x00\x00\x00\x03\x00\x00\x00abc", "frame 8 has 3 bytes and items of 4"),
+        (ROOM, 8, b"\x02\x00\x00\x00\x04\x00\x00\x00", "frame 8 ends inside its header"),
         (ROOM, 7, b"", "frame 7 is b'' and no number"),
     ],
 )
