@@ -22,6 +22,7 @@ from .bootstrap import PrefillInfo, Rank
 from .decode_room import DecodeRoom
 from .engines import Engines, overlap
 from .errors import MessageError, PageError, RoomTakenError, why
+from .integers import integer
 from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT_ACK, STATUS, Abort, AbortAck, Frames, Room, Status
@@ -156,8 +157,10 @@ class DecodeManager:
         """Begins a request. What is asked for later names it by its room.
 
         # Errors
-        `RoomTakenError` if the number belongs to a request that is not over, or whose pages are held.
+        `ValueKindError` or `ValueRangeError` for a number that is none, `RoomTakenError` if it belongs to a request
+        that is not over, or whose pages are held.
         """
+        number = integer("bootstrap_room", number)
         with self.rooms.lock:
             room = self.rooms.get(number)
             if room is not None:
@@ -188,7 +191,7 @@ class DecodeManager:
         if not self._is_in(room, Poll.WAITING_FOR_INPUT):
             return
         try:
-            wanted = self._wanted(room, kv, aux, state, prefix or 0)
+            wanted = self._wanted(room, kv, aux, state, prefix)
             self._announce(room, self._engines.get(room.address), wanted)
         except Exception as error:  # noqa: BLE001
             self.rooms.abort(room.number, why(error), room)
@@ -197,15 +200,14 @@ class DecodeManager:
         with self.rooms.lock:
             return self.rooms.has(room) and room.state is state
 
-    def _wanted(self, room: DecodeRoom, kv: Any, aux: int | None, state: Any, prefix: int) -> Room:
+    def _wanted(self, room: DecodeRoom, kv: Any, aux: int | None, state: Any, prefix: int | None) -> Room:
         """A request's destination, checked: what is the same for all prefill workers."""
         number = room.number
         tokens = self.lists.page_tokens * self.place.dcp_size
-        if prefix % tokens:
-            raise PageError(
-                f"decode_prefix_len of room {number}",
-                f"{prefix} tokens are no whole pages of {tokens}; give what fills its pages",
-            )
+        place = f"decode_prefix_len of room {number}"
+        present = integer(place, 0 if prefix is None else prefix)
+        if present % tokens:
+            raise PageError(place, f"{present} tokens are no whole pages of {tokens}; give what fills its pages")
         checked = pages(f"kv_indices of room {number}", kv, self.mapped.num_rows.get(KV))
         distinct(f"kv_indices of room {number}", checked)
         given = state_lists(f"state_indices of room {number}", state, self._keys)
@@ -213,18 +215,19 @@ class DecodeManager:
             numbers(f"state_indices[{i}] of room {number}", values, self.mapped, key)
             for i, (key, values) in enumerate(zip(self._keys, given, strict=True))
         )
-        if aux is not None:
-            pages(f"aux_index of room {number}", [aux], self.mapped.num_rows.get(AUX, 0))
+        row = None if aux is None else integer(f"aux_index of room {number}", aux)
+        if row is not None:
+            pages(f"aux_index of room {number}", [row], self.mapped.num_rows.get(AUX, 0))
         return Room(
             number,
             self.options.host,
             self._socket.port,
             agent="",
             pages=checked.astype("int32"),
-            aux=aux,
+            aux=row,
             num_readers=0,
             state=rows,
-            prefix=prefix,
+            prefix=present,
             is_dummy=False,
             generation=room.generation,
         )

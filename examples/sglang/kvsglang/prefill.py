@@ -17,6 +17,7 @@ from . import bootstrap
 from .ended import Ended
 from .errors import IntegrationError, MessageError, ReadersError, RoomTakenError, TooManyPagesError, why
 from .heard import Heard
+from .integers import integer
 from .lists import Lists, Place, read
 from .mapping import AUX, KV, component_keys, map_lists
 from .messages import ABORT, GUARD, REGISTRATION, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
@@ -112,8 +113,10 @@ class PrefillManager:
         """Begins a request. What is asked for later names it by its room.
 
         # Errors
-        `RoomTakenError` if the number belongs to a request that is not over.
+        `ValueKindError` or `ValueRangeError` for a number that is none, `RoomTakenError` if it belongs to a request
+        that is not over.
         """
+        number = integer("bootstrap_room", number)
         with self.rooms.lock:
             room = self.rooms.get(number)
             if room is not None and room.owner is not None:
@@ -133,10 +136,11 @@ class PrefillManager:
         with self.rooms.lock:
             if not self.rooms.has(room):
                 return
-            room.num_pages, room.aux = num_pages, aux
             try:
-                if aux is not None and AUX in self.mapped.num_rows:
-                    pages(f"aux_index of room {room.number}", [aux], self.mapped.num_rows[AUX])
+                room.num_pages = integer(f"num_kv_indices of room {room.number}", num_pages)
+                room.aux = None if aux is None else integer(f"aux_index of room {room.number}", aux)
+                if room.aux is not None and AUX in self.mapped.num_rows:
+                    pages(f"aux_index of room {room.number}", [room.aux], self.mapped.num_rows[AUX])
             except Exception as error:  # noqa: BLE001
                 # Whatever the engine gave, its scheduler goes on.
                 self._fail(room, why(error))
@@ -230,6 +234,7 @@ class PrefillManager:
         if wanted.is_dummy or partner.mapped is None:
             return
         try:
+            integer(f"decode_prefix_len of room {room.number} at the decode worker", wanted.prefix)
             for other in room.wanted.values():
                 if not other.is_dummy:
                     same("decode_prefix_len", room.number, other.prefix, wanted.prefix)
@@ -266,7 +271,9 @@ class PrefillManager:
         if is_last:
             given_state = state_lists(f"state_indices of room {room.number}", state, self._keys)
             rows = tuple(
-                None if values is None else state_rows(f"state_indices[{i}]", values, self.mapped, key)
+                None
+                if values is None
+                else state_rows(f"state_indices[{i}] of room {room.number}", values, self.mapped, key)
                 for i, (key, values) in enumerate(zip(self._keys, given_state, strict=True))
             )
         room.all_queued = is_last

@@ -6,6 +6,8 @@ from typing import Any
 
 from .decode import DecodeManager
 from .decode_room import DecodeRoom
+from .errors import IntegrationError
+from .integers import integer
 from .scheduled import Scheduled
 
 
@@ -18,7 +20,8 @@ class Receiver(Scheduled):
         any               -> a failure on either side, abort  -> Failed
 
     # Errors
-    `RoomTakenError` if the number belongs to a request that is not over, or whose pages are held.
+    `ValueKindError` or `ValueRangeError` for a number that is none, `RoomTakenError` if it belongs to a request that is
+    not over, or whose pages are held.
     """
 
     name, engine = "receiver", "decode"
@@ -26,15 +29,18 @@ class Receiver(Scheduled):
     request: DecodeRoom
 
     def __init__(self, manager: DecodeManager, address: str, room: int) -> None:
-        self.manager, self.room = manager, room
+        self.manager = manager
         self.request = manager.open(room, address)
+        self.room = self.request.number
 
-    def init(self, prefill_dp_rank: int = 0) -> None:
+    def init(self, prefill_dp_rank: int | None = 0) -> None:
         """Finds the prefill workers. An engine whose groups of data parallelism are several is refused."""
         self.manager.connect(self.request)
-        if prefill_dp_rank:
-            reason = f"prefill_dp_rank is {prefill_dp_rank}; a prefill engine that is served has group 0 alone"
-            self.manager.rooms.abort(self.room, reason, self.request)
+        try:
+            # An engine that is served has group 0 alone.
+            integer("prefill_dp_rank", 0 if prefill_dp_rank is None else prefill_dp_rank, 0, 0)
+        except IntegrationError as error:
+            self.manager.rooms.abort(self.room, str(error), self.request)
 
     def send_metadata(
         self,

@@ -10,10 +10,13 @@ import kvffi
 import numpy as np
 import numpy.typing as npt
 
-from .errors import PageError
+from .errors import PageError, ValueKindError
+from .integers import HIGHEST, integer, integers, listed
 from .mapping import Mapped
 
 Pages = npt.NDArray[np.uint32]
+MOST = 1 << 31
+"""Rows that an index can name: SGLang's wire has 32 bits with a sign."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,20 @@ def pages(place: str, values: Any, num_rows: int | None = None) -> Pages:
     """Page indices as the planner takes them.
 
     # Errors
-    `PageError` for what is no list of integers, or an index that is not from 0 up to `num_rows`.
+    `PageError` for what is no list of integers, or an index that is not from 0 up to `num_rows`; `ValueKindError` for
+    what is no list at all.
     """
-    indices = np.asarray(values if values is not None else (), dtype=None)
+    try:
+        indices = np.asarray(values if values is not None else ())
+    except (TypeError, ValueError):
+        raise ValueKindError(place, values, "one axis of integers") from None
     if indices.size == 0:
         return np.empty(0, dtype=np.uint32)
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise PageError(
             place, f"{indices.dtype} with {indices.ndim} axes is no list of pages; give one axis of integers"
         )
-    highest = np.iinfo(np.uint32).max if num_rows is None else num_rows
+    highest = MOST if num_rows is None else min(num_rows, MOST)
     wrong = np.flatnonzero((indices < 0) | (indices >= highest))
     if wrong.size:
         at = int(wrong[0])
@@ -77,16 +84,18 @@ def rows(place: str, values: Any, mapped: Mapped, key: str) -> Pages:
 def numbers(place: str, values: Any, mapped: Mapped, key: str) -> npt.NDArray[np.int32]:
     """An index list as it goes over the wire, checked as by `rows`: of a ring its six numbers."""
     checked = rows(place, values, mapped, key)
-    return checked.astype(np.int32) if key not in mapped.rings else np.array(values, dtype=np.int32)
+    if key not in mapped.rings:
+        return checked.astype(np.int32)
+    return np.array(integers(place, values), dtype=np.int32)
 
 
 def state_lists(place: str, given: Any, keys: Sequence[str]) -> list[Any]:
     """A list for each state component, None where the engine gives none.
 
     # Errors
-    `PageError` if there are more lists than components.
+    `PageError` if there are more lists than components, `ValueKindError` for what is no list of them.
     """
-    lists = [] if given is None else list(given)
+    lists = list(listed(place, given))
     if len(lists) > len(keys):
         raise PageError(place, f"{len(lists)} lists and {len(keys)} state components; give one for each")
     return lists + [None] * (len(keys) - len(lists))
@@ -94,17 +103,20 @@ def state_lists(place: str, given: Any, keys: Sequence[str]) -> list[Any]:
 
 def _ring(place: str, values: Any, slots: int) -> npt.NDArray[np.int64]:
     """Slots of [row, first, count, first, count, slots of a ring]: a run, and what comes after the ring's end."""
-    numbers = [int(number) for number in (values if values is not None else ())]
-    if not numbers:
+    # What is negative is no part of a ring, and is refused as that.
+    given = [integer(f"{place}[{at}]", value, -HIGHEST) for at, value in enumerate(listed(place, values))]
+    if not given:
         return np.empty(0, dtype=np.int64)
-    if len(numbers) != 6:
-        raise PageError(place, f"{len(numbers)} numbers describe no part of a ring; give 6")
-    row, *runs, told = numbers
+    if len(given) != 6:
+        raise PageError(place, f"{len(given)} numbers describe no part of a ring; give 6")
+    row, *runs, told = given
     if told != slots:
         raise PageError(place, f"the ring has {told} slots there and {slots} are registered; give ring_slots")
     for first, count in (runs[:2], runs[2:]):
         if first < 0 or count < 0 or first + count > slots:
             raise PageError(place, f"{count} slots from {first} on are not in a ring of {slots}")
+    if not 0 <= row < MOST:
+        raise PageError(place, f"row {row} is not from 0 to {MOST - 1}")
     return row * slots + np.concatenate([np.arange(first, first + count) for first, count in (runs[:2], runs[2:])])
 
 

@@ -16,7 +16,8 @@ class Sender(Scheduled):
     tells the end of that in `_early_send_wait_event`: the chunk that comes next is not read before.
 
     # Errors
-    `RoomTakenError` if the number belongs to a request that is not over.
+    `ValueKindError` or `ValueRangeError` for a number that is none, `RoomTakenError` if it belongs to a request that is
+    not over.
     """
 
     name, engine = "sender", "prefill"
@@ -26,8 +27,9 @@ class Sender(Scheduled):
     def __init__(self, manager: PrefillManager, address: str, room: int, has_dp_rank: bool = False) -> None:
         del address, has_dp_rank
         self._early_send_wait_event: Event | None = None
-        self.manager, self.room = manager, room
+        self.manager = manager
         self.request = manager.open(room, self)
+        self.room = self.request.number
 
     def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
         """Announces the number of pages, without those that decode has, and the auxiliary row."""

@@ -220,7 +220,7 @@ def test_pages_that_are_held_for_a_request_that_failed_are_refused_to_another() 
 def test_a_state_slot_outside_the_pool_fails_it(engines: Deployment) -> None:
     engines.start(Request(6, [1], [10], slot=(0, 0)))
     engines.prefill[0].send(6, Chunk([1], [[6]]))
-    both_fail(engines, 6, "state_indices[0][0]: page 6 is not from 0 to 5")
+    both_fail(engines, 6, "state_indices[0] of room 6[0]: page 6 is not from 0 to 5")
 
 
 STATE = "state_indices[0] of room {} (mamba) is given by the {} engine and not by the {} engine"
