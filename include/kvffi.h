@@ -1957,7 +1957,8 @@ kvffi_status kvffi_agent_get_info(const kvffi_agent *agent,
 /**
  * Registers the memory ranges of a local plan, once; kvffi_agent_deregister allows another time.
  *
- * The memory must stay mapped, and this process and its peers may read and write it through transfers, until
+ * The memory must stay mapped, with pages that exist or can be made (what lies in a sparse file on a full tmpfs may
+ * silently not be moved), and this process and its peers may read and write it through transfers, until
  * kvffi_agent_deregister or kvffi_agent_shutdown has succeeded and no peer that has connected may still use it:
  * deregistration revokes nothing. After KVFFI_ERR_LEFT_UNSETTLED it must stay mapped for ever.
  *

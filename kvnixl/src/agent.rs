@@ -201,10 +201,11 @@ impl Agent {
     ///
     /// # Safety
     ///
-    /// Every memory range of the plan must be memory of the kind it names that stays mapped, and that this process and
-    /// its peers may read and write through transfers, until [`Agent::deregister`] or [`Agent::shutdown`] has succeeded
-    /// and no peer that has connected may still use it: deregistration revokes nothing. When shutdown reports
-    /// [`Error::Unsettled`], the memory must stay mapped for ever.
+    /// Every memory range of the plan must be memory of the kind it names that stays mapped and can be touched (what lies
+    /// in a sparse file on a full tmpfs is mapped, and may silently not be moved), and that this process and its peers
+    /// may read and write through transfers, until [`Agent::deregister`] or [`Agent::shutdown`] has succeeded and no peer
+    /// that has connected may still use it: deregistration revokes nothing. When shutdown reports [`Error::Unsettled`],
+    /// the memory must stay mapped for ever.
     ///
     /// # Errors
     ///

@@ -3,6 +3,12 @@
 //! A NIXL post may copy everything before it returns, and `nixl-sys` holds a lock meanwhile. So posting has a
 //! thread of its own, transfers take turns request by request, and a caller that wants to send or receive a
 //! notification goes first (see [`Gate`]).
+//!
+//! NIXL answers for a request by its last descriptor: over CMA the error of an earlier one is lost, and the request is
+//! "done". The connection has failed then, which NIXL says to whoever uses it next. So a transfer ends with a request
+//! that moves nothing, made before its bytes were posted, or a connection that was opened anew meanwhile would answer
+//! for the old one. The alternatives cost more or help less: one descriptor a request takes microseconds for each, and
+//! a notification needs a reader. What was measured is in `docs/settling.md`.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,6 +48,8 @@ pub(crate) struct Job {
     pub(crate) outstanding: Vec<Posted>,
     /// Failed with no proof that they have settled. Kept: a released request may still write.
     pub(crate) stuck: Vec<Posted>,
+    /// Moves nothing: whether the connection has failed under a request that says that it is done.
+    pub(crate) probe: Option<Box<dyn TransportRequest>>,
     /// When the transfer failed.
     pub(crate) failed: Option<Instant>,
     /// When the stuck ones were looked at.
@@ -245,6 +253,14 @@ impl Worker {
             Ok(request) => request,
             Err(cause) => return job.give_up(cause),
         };
+        if let [_, .., last] = self.request[..]
+            && job.probe.is_none()
+        {
+            match self.transport.request(job.op, &job.peer, &[Piece { len: 0, ..last }]) {
+                Ok(probe) => job.probe = Some(probe),
+                Err(cause) => return job.give_up(cause),
+            }
+        }
         let prepare = start.elapsed();
         self.give_way();
         let start = Instant::now();
@@ -257,8 +273,12 @@ impl Worker {
         job.account(Posted { request, pieces }, posted);
     }
 
-    /// Everything is in place: tells the peer, then the owner.
+    /// Everything is in place, unless the connection has failed: tells the peer, then the owner.
     fn complete(&self, job: &mut Job) {
+        // On a busy connection it is in progress: that is no error either, and nothing lands when it is let go.
+        if let Some(Err(RequestFailed { cause, .. })) = job.probe.take().map(|mut probe| probe.post()) {
+            return job.give_up(cause);
+        }
         let notified = match job.notify.take() {
             Some(message) => {
                 let sent = self.transport.notify(&job.peer, &message);

@@ -78,7 +78,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 
 /// A request, from preparation until nothing can land any more.
 ///
-/// A request that is in progress must not be dropped: NIXL keeps writing after a release.
+/// A request that is in progress must not be dropped, unless it moves nothing: NIXL keeps writing after a release.
 pub(crate) trait TransportRequest: Send + fmt::Debug {
     /// Starts it. Called once. May copy everything before it returns.
     ///
@@ -127,7 +127,7 @@ pub struct Piece {
     pub local: u64,
     /// Address at the peer.
     pub remote: u64,
-    /// Length in bytes, at least 1.
+    /// Length in bytes, at least 1; 0 in a request that moves nothing.
     pub len: u64,
     /// Memory kind at this agent.
     pub local_mem: MemKind,

@@ -78,6 +78,29 @@ fn transfers_with_a_peer_killed_before_or_during_them_settle_and_memory_is_given
 }
 
 #[test]
+fn a_request_whose_first_descriptor_fails_is_not_done_though_its_last_succeeds() {
+    for via in [Via::Default, Via::Tcp] {
+        for op in [Op::Read, Op::Write] {
+            let (mut remote, local, peer) = pair(via, MIB);
+            warm(&local.agent, &peer);
+            // The kernel's copy fails. Who keeps to the contract has that of a sparse file on a full tmpfs.
+            remote.unmap(0, 64 << 10);
+            let rows = [descriptor(0, 16 << 10, 4096), descriptor(512 << 10, 512 << 10, 4096)];
+            for options in [TransferOptions::default(), TransferOptions::default().notify(*b"done")] {
+                let transfer = local.agent.start(&peer, op, &rows, options).unwrap();
+                let ended = transfer.wait(PATIENCE);
+                assert!(matches!(ended, Err(Error::TransferFailed { .. })), "{via:?} {op:?}: {ended:?}");
+                if via == Via::Tcp {
+                    // Its end is not this agent's to see.
+                    break;
+                }
+                local.agent.reconnect(&peer).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
 fn a_peer_killed_before_anything_was_exchanged_fails_the_first_transfer_which_settles() {
     for via in [Via::Default, Via::Tcp] {
         let (mut remote, local, peer) = pair(via, MIB);

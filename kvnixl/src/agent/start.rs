@@ -125,6 +125,7 @@ impl Agent {
             deadline: deadline.and_then(|deadline| shared.started.checked_add(deadline)),
             outstanding: Vec::new(),
             stuck: Vec::new(),
+            probe: None,
             failed: None,
             looked: shared.started,
             in_use,
