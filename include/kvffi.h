@@ -2759,7 +2759,7 @@ typedef struct kvffi_exchange_options {
     uint64_t heartbeat_every_ms;
     /** Most registrations of decode workers that wait or are being written. 65,536 by default. */
     uint64_t max_registrations;
-    /** Most block ids in all of them. 64 Mi by default. */
+    /** Most block ids in all of them, where each list counts as one more. 64 Mi by default. */
     uint64_t max_registered_blocks;
     /** First wait before a peer's blob is fetched again; doubles with every failure. 100 ms by default. */
     uint64_t first_retry_ms;
@@ -2802,7 +2802,8 @@ typedef struct kvffi_peer_id {
  * out_exchange: the exchange, to be freed with kvffi_exchange_free; NULL if the call fails.
  *
  * KVFFI_ERR_IN_USE while the agent has another exchange, since two would take each other's messages, and then until the
- * writes of that one have settled, for which the next could not answer. KVFFI_ERR_SHUT_DOWN.
+ * writes of that one have settled, for which the next could not answer: that may take somebody's word that a peer has
+ * ended (kvffi_peer_declare_gone). KVFFI_ERR_SHUT_DOWN.
  * Threads: any number at once.
  */
 kvffi_status kvffi_exchange_new(const kvffi_agent *agent,

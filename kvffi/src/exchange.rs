@@ -51,7 +51,7 @@ pub struct kvffi_exchange_options {
     pub heartbeat_every_ms: u64,
     /// Most registrations of decode workers that wait or are being written. 65,536 by default.
     pub max_registrations: u64,
-    /// Most block ids in all of them. 64 Mi by default.
+    /// Most block ids in all of them, where each list counts as one more. 64 Mi by default.
     pub max_registered_blocks: u64,
     /// First wait before a peer's blob is fetched again; doubles with every failure. 100 ms by default.
     pub first_retry_ms: u64,
@@ -138,7 +138,8 @@ unsafe fn exchange_options(options: *const kvffi_exchange_options) -> Result<Exc
 /// out_exchange: the exchange, to be freed with kvffi_exchange_free; NULL if the call fails.
 ///
 /// KVFFI_ERR_IN_USE while the agent has another exchange, since two would take each other's messages, and then until the
-/// writes of that one have settled, for which the next could not answer. KVFFI_ERR_SHUT_DOWN.
+/// writes of that one have settled, for which the next could not answer: that may take somebody's word that a peer has
+/// ended (kvffi_peer_declare_gone). KVFFI_ERR_SHUT_DOWN.
 /// Threads: any number at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_new(

@@ -283,7 +283,10 @@ impl<B> Exchange<B> {
     /// Keeps a lease alive with heartbeats, for a request that waits for its pull. Ends with the lease, with
     /// [`let_go`](Self::let_go), or with a pull under it, which keeps it alive by itself and no longer than it lasts.
     pub fn keep(&mut self, peer: PeerId, lease: LeaseId) {
-        self.consumer.kept.insert((peer, lease));
+        let mut needed = self.consumer.pulls.values().flat_map(Pull::needed);
+        if !needed.any(|(of, needed)| *of == peer && needed == lease) {
+            self.consumer.kept.insert((peer, lease));
+        }
     }
 
     /// Sends no more heartbeats for a lease that [`keep`](Self::keep) was told of.

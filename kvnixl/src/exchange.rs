@@ -103,7 +103,7 @@ impl<B> Exchange<B> {
     /// # Errors
     ///
     /// [`Error::ExchangeExists`] until the one that the agent has is dropped; [`Error::InUse`] after that until its
-    /// writes have settled.
+    /// writes have settled, which may take somebody's word that a peer has ended ([`Peer::declare_gone`]).
     pub fn new(agent: Arc<Agent>, options: ExchangeOptions) -> Result<Self> {
         let place = agent.take_exchange_place()?;
         Ok(Self {

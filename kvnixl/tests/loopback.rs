@@ -426,6 +426,25 @@ fn what_exceeds_the_agents_bounds_would_block_and_starts_once_others_have_settle
 }
 
 #[test]
+fn a_peer_that_was_replaced_and_is_back_is_the_one_with_which_something_is_under_way() {
+    let (network, prefill, decode) = pair();
+    let old_blob = prefill.agent.export().unwrap();
+    let peer = decode.agent.connect(&old_blob).unwrap();
+    network.break_requests(true);
+    let transfer = decode.agent.start(&peer, Op::Write, &[descriptor(0, 0, 100)], TransferOptions::default()).unwrap();
+    assert!(matches!(transfer.wait(PATIENCE), Err(Error::TransferFailed { settled: false, .. })));
+    drop(peer);
+    let successor = Worker::loopback("prefill", &network, LEN, 3);
+    decode.agent.connect(&successor.agent.export().unwrap()).unwrap();
+    let again = decode.agent.connect(&old_blob).unwrap();
+    assert_eq!(again.unsettled(), 1);
+    // SAFETY: the loopback copies only inside a post, and none runs.
+    unsafe { again.declare_gone() };
+    transfer.wait_settled(PATIENCE).unwrap();
+    assert_eq!(again.unsettled(), 0);
+}
+
+#[test]
 fn a_lost_request_is_listed_until_its_peer_is_declared_gone() {
     let (network, prefill, decode) = pair();
     let peer = decode.agent.connect(&prefill.agent.export().unwrap()).unwrap();

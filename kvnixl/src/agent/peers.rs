@@ -88,8 +88,11 @@ impl Agent {
         let mut peers = self.peers();
         self.forget_retired(&mut peers);
         let current = peers.by_name.get(&name).filter(|peer| peer.incarnation == incarnation).cloned();
-        let watch = match &current {
-            Some(current) => current.watch.clone(),
+        // One that was replaced and is back is still the one with which something is under way.
+        let retired = |peer: &&Arc<PeerInner>| peer.name == name && peer.incarnation == incarnation;
+        let known = current.clone().or_else(|| peers.retired.iter().find(retired).cloned());
+        let watch = match &known {
+            Some(known) => known.watch.clone(),
             None => Arc::new(Watch::new(self.host.as_ref(), host.as_ref())),
         };
         if watch.is_gone() {
@@ -112,10 +115,10 @@ impl Agent {
             return Err(Error::PeerNameMismatch { peer: transport_name, named });
         }
         let locality = Host::locality(self.host.as_ref(), host.as_ref());
-        if current.is_none() {
+        if known.is_none() {
             self.warn_of_barriers(&name, incarnation, &locality);
         }
-        let unsettled = current.map(|peer| peer.unsettled.clone()).unwrap_or_default();
+        let unsettled = known.map(|peer| peer.unsettled.clone()).unwrap_or_default();
         let inner = Arc::new(PeerInner {
             name: name.clone(),
             incarnation,

@@ -175,22 +175,27 @@ fn blocks_of_a_pull_that_does_not_settle_stay_in_quarantine() {
 
 #[test]
 fn a_lease_that_was_kept_ends_in_time_when_its_pull_has_failed() {
-    let mut pair = Pair::new();
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
-    pair.decode.exchange.keep(pair.prefill.id.clone(), lease);
-    for _ in 0..12 {
-        pair.now += Duration::from_secs(5);
-        pair.poll();
+    for kept_during_the_pull in [false, true] {
+        let mut pair = Pair::new();
+        let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+        pair.decode.exchange.keep(pair.prefill.id.clone(), lease);
+        for _ in 0..12 {
+            pair.now += Duration::from_secs(5);
+            pair.poll();
+        }
+        assert!(pair.prefill.take(freed).is_none(), "it is kept");
+        let part = pair.part(lease, &whole());
+        let pull = pair.decode.exchange.pull("destination", vec![part], pair.now + TTL, pair.now).unwrap();
+        if kept_during_the_pull {
+            pair.decode.exchange.keep(pair.prefill.id.clone(), lease);
+        }
+        pair.decode.exchange.cancel_pull(pull);
+        for _ in 0..7 {
+            pair.now += Duration::from_secs(5);
+            pair.poll();
+        }
+        assert_eq!(pair.prefill.take(freed), Some(EndReason::Expired), "kept during the pull: {kept_during_the_pull}");
     }
-    assert!(pair.prefill.take(freed).is_none(), "it is kept");
-    let part = pair.part(lease, &whole());
-    let pull = pair.decode.exchange.pull("destination", vec![part], pair.now + TTL, pair.now).unwrap();
-    pair.decode.exchange.cancel_pull(pull);
-    for _ in 0..7 {
-        pair.now += Duration::from_secs(5);
-        pair.poll();
-    }
-    assert_eq!(pair.prefill.take(freed), Some(EndReason::Expired));
 }
 
 #[test]
