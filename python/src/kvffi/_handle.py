@@ -81,19 +81,18 @@ class Owner(ctypes.c_void_p):
 
 
 def _add(passing: BaseException, note: str) -> None:
-    """Says something beside an exception that is passing: with it, or in the log where it would not be shown."""
-    # Before Python 3.11 there are no notes, and what is no Exception, such as SystemExit, is rarely printed.
-    if isinstance(passing, Exception) and hasattr(passing, "add_note"):
+    """Says something beside an exception that is passing: with it, and in the log, as who handles it may not look."""
+    # Before Python 3.11 there are no notes.
+    if hasattr(passing, "add_note"):
         passing.add_note(note)
-    else:
-        _log.error("%s", note)
+    _log.error("%s", note)
 
 
 class Handle:
     """An object of the library. `close` frees it, and so do leaving a `with` block and the garbage collector.
 
-    If closing at the end of a `with` block fails while an exception passes, that exception passes on, and a note of it
-    says so; the logger "kvffi" does where notes are not shown.
+    If closing at the end of a `with` block fails while an exception passes, that exception passes on. A note of it and
+    the logger "kvffi" say so.
     """
 
     __slots__ = ("__weakref__", "_owner")

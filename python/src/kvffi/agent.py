@@ -152,7 +152,8 @@ class Agent(Handle):
         kept, unused, for the rest of the process. `InUse` if another thread's call or an exchange uses the agent;
         nothing has happened then. Closing again does nothing.
 
-        A `with` block raises them too, unless an exception ends it: that one passes on, with a note of what failed.
+        A `with` block raises them too, unless an exception ends it: that one passes on, with a note of what failed, and
+        the logger "kvffi" says it too.
         """
         owner = self._owner
         if owner is None:
