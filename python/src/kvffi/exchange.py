@@ -392,7 +392,8 @@ class Exchange(Handle):
     def keep(self, peer: AnyPeer, lease: int) -> None:
         """Keeps a producer's lease alive with heartbeats, for a request that waits for its pull.
 
-        Ends with the lease, with `let_go`, or with a pull under it, which keeps it alive by itself while it lasts.
+        Ends with the lease, with `let_go`, with any confirmation of a pull under it, and with the end of the producer's
+        process. While a pull under the lease lives, that pull keeps it, and this is not taken up.
         """
         call(functions().kvffi_exchange_keep, self._live(), ctypes.byref(_peer_id(peer)), lease)
 
