@@ -633,18 +633,30 @@ def test_a_nixl_that_cannot_be_loaded_is_an_error_that_names_it(tmp_path: Any) -
         kvffi.Agent("a", nixl=kvffi.NixlOptions(library=str(tmp_path / "no-such-nixl")))
 
 
-def _use_in_child(decode: Worker, results: Any) -> None:
+def _use_in_child(use: Callable[[kvffi.Agent], object], agent: kvffi.Agent, results: Any) -> None:
     try:
-        decode.agent.info()
+        results.send(f"it gave {use(agent)}")
     except kvffi.Forked as error:
         results.send(error.name)
     os._exit(0)
 
 
-def test_an_agent_of_the_parent_is_refused_in_a_fork(decode: Worker) -> None:
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda agent: agent.info(),
+        lambda agent: agent.wait_for_news(0.1),
+        lambda agent: list(agent.listen(0.1)),
+        lambda agent: agent.clear_fd(),
+    ],
+    ids=["info", "wait_for_news", "listen", "clear_fd"],
+)
+def test_an_agent_of_the_parent_is_refused_in_a_fork(decode: Worker, use: Callable[[kvffi.Agent], object]) -> None:
+    while decode.agent.wait_for_news(0):
+        pass
     context = multiprocessing.get_context("fork")
     results, end = context.Pipe(duplex=False)
-    child = context.Process(target=_use_in_child, args=(decode, end))
+    child = context.Process(target=_use_in_child, args=(use, decode.agent, end))
     child.start()
     try:
         assert results.poll(PATIENCE)

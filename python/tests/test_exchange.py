@@ -447,7 +447,7 @@ def test_two_threads_share_an_exchange_with_a_lock_that_is_free_while_one_waits(
                 with lock:
                     side.happened += side.exchange.poll()
                 # Longer than the test may take: what the other thread's calls start must wake this one.
-                side.worker.agent.wait_for_news(2 * PATIENCE)
+                side.exchange.wait(2 * PATIENCE)
         except Exception as error:
             failures.append(error)
 

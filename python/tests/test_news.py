@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 import kvffi
+from kvffi import _news
+from kvffi._handle import call
 from kvffi._library import functions
 from workers import PATIENCE, worker
 
@@ -42,7 +46,8 @@ class Watcher:
     def happens(self, what: int, clear: Callable[[], object]) -> bool:
         """Something happens, and this thread clears the descriptor: whether the other has looked at it then."""
         self.latest = what
-        self.agent.raise_fd()
+        # As the library does it: `Agent.raise_fd` is news by itself.
+        call(functions().kvffi_agent_raise_fd, self.agent._live())
         clear()
         return self.sees(what)
 
@@ -121,12 +126,121 @@ def test_threads_that_wait_for_one_exchange_do_not_wake_each_other(
         return poll(*arguments)
 
     monkeypatch.setattr(functions(), "kvffi_exchange_poll", counted)
-    threads = [threading.Thread(target=lambda: list(exchange.events(0.3))) for _ in range(3)]
+
+    def watch() -> None:
+        # Two of them may poll at once.
+        with contextlib.suppress(kvffi.BusyError):
+            list(exchange.events(0.3))
+
+    threads = [threading.Thread(target=watch) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
     assert 3 <= num_polls < 30
+
+
+def test_threads_that_poll_under_a_lock_and_wait_do_not_wake_each_other(exchange: kvffi.Exchange) -> None:
+    lock, returns = threading.Lock(), []
+    end = time.monotonic() + 1
+
+    def watch() -> None:
+        while (left := end - time.monotonic()) > 0:
+            with lock:
+                exchange.poll()
+            returns.append(exchange.wait(left))
+
+    threads = [threading.Thread(target=watch) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert 2 <= len(returns) < 20
+
+
+def test_raising_the_descriptor_ends_waits_for_an_exchange_that_another_thread_polls(exchange: kvffi.Exchange) -> None:
+    raised = 0
+    ended = threading.Condition()
+    seen = [0, 0]
+
+    def watch(me: int) -> None:
+        while seen[me] >= 0 and exchange.wait(PATIENCE):
+            with ended:
+                seen[me] = raised
+                ended.notify_all()
+
+    def all_have_seen() -> bool:
+        return set(seen) == {raised}
+
+    threads = [threading.Thread(target=watch, args=(me,), daemon=True) for me in range(2)]
+    for thread in threads:
+        thread.start()
+    while raised >= 0:
+        raised = raised + 1 if raised < 300 else -1
+        exchange.agent.raise_fd()
+        exchange.poll()
+        with ended:
+            assert ended.wait_for(all_have_seen, PATIENCE / 4)
+    for thread in threads:
+        thread.join(PATIENCE)
+
+
+def test_who_finds_the_pipe_empty_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forked child has the pipe as well."""
+    news, which_readable = _news.News(), _news.which_readable
+    fd, other_end = os.pipe()
+    is_drained = threading.Event()
+
+    def drained(fds: tuple[int, ...], left: float) -> set[int]:
+        readable = which_readable(fds, left)
+        if fds[1] in readable:
+            os.read(fds[1], 4096)
+            is_drained.set()
+        return readable
+
+    monkeypatch.setattr(_news, "which_readable", drained)
+    returns: list[bool] = []
+    wait = lambda: returns.append(news.wait(fd, lambda: None, time.monotonic() + PATIENCE, for_exchange=True))  # noqa: E731
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while not is_drained.wait(0.01):
+        news.polled()
+    os.write(other_end, b"\0")
+    thread.join(PATIENCE / 4)
+    assert returns == [True]
+    news.close()
+    os.close(fd)
+    os.close(other_end)
+
+
+def test_a_signal_as_a_wait_begins_leaves_no_one_asleep() -> None:
+    class Interrupted:
+        """A lock that a signal comes with, each time that it was given back."""
+
+        def __init__(self, lock: threading.RLock) -> None:
+            self.lock, self.comes = lock, True
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *what: object) -> None:
+            self.lock.release()
+            if self.comes:
+                self.comes = False
+                raise KeyboardInterrupt
+
+    news = _news.News()
+    fd, other_end = os.pipe()
+    os.write(other_end, b"\0")
+    lock = Interrupted(news._lock)
+    news._lock = lock  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        news.wait(fd, lambda: None, time.monotonic() + PATIENCE)
+    assert not lock.comes
+    assert news.wait(fd, lambda: None, time.monotonic() + 0.5)
+    news.close()
+    os.close(fd)
+    os.close(other_end)
 
 
 def test_an_agent_that_was_waited_for_leaves_no_descriptor_open() -> None:

@@ -5,6 +5,8 @@ Clearing a descriptor tells nobody else that it was readable, not even a thread 
 Whoever clears the descriptor counts that here, which wakes them all, the first one by a pipe that it waits on as well;
 each thread is told once of what others have counted since it was told last. A poll of an exchange does not say whether
 it has cleared anything, so each one counts.
+
+A forked child has the pipe too, and locks that may be held for ever. It must not wait, and what it counts is no news.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _LONGEST = 2_000_000.0
 class News:
     """What the threads of one agent know of its descriptor."""
 
-    __slots__ = ("_changed", "_counts", "_is_watched", "_lock", "_pipe", "_told")
+    __slots__ = ("_changed", "_counts", "_is_watched", "_lock", "_pipe", "_process", "_told")
 
     def __init__(self) -> None:
         # Not that of the condition: in its own `__enter__` a signal could part taking the lock from giving it back.
@@ -35,6 +37,11 @@ class News:
         # Wakes whoever waits on the descriptor; made when one does.
         self._pipe: tuple[int, int] | None = None
         self._told = threading.local()
+        self._process = os.getpid()
+
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that made this."""
+        return os.getpid() != self._process
 
     def cleared(self) -> None:
         """Called by who has cleared the descriptor: that is news for the others."""
@@ -48,6 +55,8 @@ class News:
         self._count(0, 1)
 
     def _count(self, cleared: int, polled: int) -> None:
+        if self.is_forked():
+            return
         with self._lock:
             before = self._counts
             self._counts = (before[0] + cleared, before[1] + polled)
@@ -67,37 +76,39 @@ class News:
         """Waits until there is news for this thread: False at the time `end`. `clear` only clears the descriptor."""
         looked = False
         while True:
-            with self._lock:
-                told = self._counts_told()
-                if told[0] != self._counts[0] or (told[1] != self._counts[1] and not for_exchange):
-                    self._told.counts = self._counts
-                    return True
-                left = end - time.monotonic()
-                if looked and left <= 0:
-                    return False
-                if self._is_watched:
-                    if left <= 0 or not self._changed.wait(None if left > _LONGEST else left):
-                        return False
-                    continue
-                if self._pipe is None:
-                    self._pipe = os.pipe()
-                    os.set_blocking(self._pipe[1], False)
-                pipe = self._pipe[0]
-                self._is_watched = True
-            is_news = False
+            is_news = mine = False
             try:
+                with self._lock:
+                    told = self._counts_told()
+                    if told[0] != self._counts[0] or (told[1] != self._counts[1] and not for_exchange):
+                        self._told.counts = self._counts
+                        return True
+                    left = end - time.monotonic()
+                    if looked and left <= 0:
+                        return False
+                    if self._is_watched:
+                        if left <= 0 or not self._changed.wait(None if left > _LONGEST else left):
+                            return False
+                        continue
+                    if self._pipe is None:
+                        self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+                    pipe = self._pipe[0]
+                    # In one statement, which no signal parts; one may come as soon as the lock is given back.
+                    mine = self._is_watched = True
                 readable = which_readable((fd, pipe), left)
                 if pipe in readable:
-                    os.read(pipe, 4096)
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(pipe, 4096)
                 if fd in readable:
                     is_news = True
                     clear()
             finally:
-                # Another one takes over, or sees the news.
-                with self._lock:
-                    self._is_watched = False
-                    self._counts = (self._counts[0] + is_news, self._counts[1])
-                    self._changed.notify_all()
+                if mine:
+                    # Another one takes over, or sees the news.
+                    with self._lock:
+                        self._is_watched = False
+                        self._counts = (self._counts[0] + is_news, self._counts[1])
+                        self._changed.notify_all()
             looked = True
 
     def close(self) -> None:

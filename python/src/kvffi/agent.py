@@ -395,12 +395,16 @@ class Agent(Handle):
         """Waits on the descriptor of `fd`, and clears it; False if nothing has happened for `timeout` seconds.
 
         Look at transfers and notifications after this call. Each of several threads that wait is told of all news. Each
-        poll of the agent's exchange by another thread is news, too, as it clears the descriptor: let one thread poll.
+        poll of the agent's exchange by another thread is news, too, as it clears the descriptor: threads that poll wait
+        with `Exchange.wait`, or two of them wake each other for ever.
         """
         return self._wait(timeout)
 
     def _wait(self, timeout: float | None, *, for_exchange: bool = False) -> bool:
         agent = self._live()
+        if agent.news.is_forked():
+            # The descriptor would say nothing: this raises `Forked`.
+            self.info()
         fd = self.fd() if agent.fd is None else agent.fd
         return agent.news.wait(fd, self._clear, end_of(timeout), for_exchange=for_exchange)
 
@@ -437,8 +441,17 @@ class Agent(Handle):
         call(functions().kvffi_agent_clear_fd, self._live())
 
     def raise_fd(self) -> None:
-        """Makes the descriptor readable, for example to end another thread's wait."""
-        call(functions().kvffi_agent_raise_fd, self._live())
+        """Makes the descriptor readable, for example to end the waits of all other threads.
+
+        That is news for them even if another thread's call clears the descriptor before they see it.
+        """
+        agent = self._live()
+        try:
+            call(functions().kvffi_agent_raise_fd, agent)
+        finally:
+            agent.news.cleared()
+            # An exception that is kept must not keep the agent.
+            del agent
 
     def stats(self) -> c.AgentStats:
         """What the agent has done since it was made, and what it is doing."""

@@ -135,15 +135,14 @@ class Exchange(Handle):
     reservations that have not come back by then never do: the object is kept, unused, for the rest of the process.
 
     It takes one call at a time, `stats` and `timeout` too; a second call by another thread gets `BusyError`, now and
-    then, and has changed nothing. So let one thread have it, or have all its callers take a lock, for each call and not
-    while they wait. `events` waits: a thread that polls for others waits for the agent instead, and others start what
-    they like meanwhile.
+    then, and has changed nothing. So let one thread have it, or have all its callers take a lock, for each call but
+    `wait`. `events` waits between its calls: threads that share an exchange use `poll` and `wait` instead.
 
         while running:
             with lock:
                 events = exchange.poll()
             ...
-            agent.wait_for_news()
+            exchange.wait()
     """
 
     __slots__ = ("_agent", "_blocks", "_happened", "_news", "_numbers")
@@ -233,7 +232,17 @@ class Exchange(Handle):
             left = end - time.monotonic()
             if left <= 0:
                 return
-            self._agent._wait(left, for_exchange=True)
+            self.wait(left)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the exchange may have something to do; False if nothing has happened for `timeout` seconds.
+
+        Poll after this call. It needs no lock: any number of threads may wait, and others use the exchange meanwhile.
+        What another thread has polled does not end it, since that thread has the events. Who looks at transfers of the
+        engine's own uses `Agent.wait_for_news`, which a poll ends. `Agent.raise_fd` ends both.
+        """
+        self._live()
+        return self._agent._wait(timeout, for_exchange=True)
 
     def timeout(self) -> float:
         """How many seconds to wait for the next poll at most; the agent's descriptor is readable by then."""
