@@ -25,7 +25,7 @@ class Lately(Generic[K, V]):
         """Keeps a value, in the place of the one that is there."""
         self._kept.pop(key, None)
         self._kept[key] = value, time.monotonic()
-        while self._is_past(oldest := next(iter(self._kept))) or len(self._kept) > MOST:
+        while self._kept and (self._is_past(oldest := next(iter(self._kept))) or len(self._kept) > MOST):
             del self._kept[oldest]
 
     def get(self, key: K) -> V | None:

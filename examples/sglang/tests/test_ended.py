@@ -14,6 +14,7 @@ from harness.midway import PROMPTLY, until
 
 from kvsglang import ended, lately
 from kvsglang.ended import Ended
+from kvsglang.lately import Lately
 from kvsglang.messages import ABORT, ABORT_ACK, Abort, Frames, Room
 from kvsglang.options import Options
 from kvsglang.prefill_room import PrefillRoom
@@ -213,3 +214,16 @@ def test_an_end_is_forgotten_in_the_end_and_fills_no_memory(
     assert kept.for_decode(asked(4, 4)) == "why"
     later(WAIT + 1)
     assert kept.for_sender(7) == ""
+
+
+def test_where_nothing_is_to_be_kept_nothing_is() -> None:
+    kept = Lately[int, str](0.0)
+    for key in (1, 1, 2):
+        kept.put(key, "here")
+    time.sleep(0.01)
+    assert kept.get(2) is None
+    ends = Ended(0.0)
+    for _ in range(2):
+        ends.given_up(Abort(7, HOST, 1, 3), "why")
+        time.sleep(0.01)
+        assert ends.for_sender(7) == ""
