@@ -28,6 +28,11 @@ ABORT_ACK = b"ABORT_ACK"
 STATUS = b"KV_STATUS"
 REGISTRATION = b"None"
 
+MOST_REASON = 1000
+"""Characters of a reason that are read: it is kept for a while, whoever gives it."""
+MOST_HOST = 255
+"""Bytes of a host's name or address: more than any has."""
+
 Frames = list[bytes]
 
 
@@ -108,7 +113,7 @@ class Registration:
         kinds = read.text(18)
         first_row = read.number(12)
         return cls(
-            host=read.text(2),
+            host=read.host(2),
             port=read.number(3),
             agent=read.text(4),
             metadata=read.frame(5),
@@ -180,7 +185,7 @@ class Room:
         aux = read.number(6, -1)
         return cls(
             room=read.number(1),
-            host=read.text(2),
+            host=read.host(2),
             port=read.number(3),
             agent=read.text(4),
             pages=read.indices(5),
@@ -224,7 +229,7 @@ class Status:
         read = _Reader("status", frames)
         generation = read.number(6, 0)
         drained = bool(read.number(5, 0 if generation else 1))
-        return cls(read.number(1), read.number(2), read.number(3), read.text(4), drained, generation)
+        return cls(read.number(1), read.number(2), read.number(3), read.reason(4), drained, generation)
 
 
 @dataclass(frozen=True)
@@ -252,7 +257,7 @@ class Abort:
         read = _Reader("abort", frames)
         generation = read.number(4, -1)
         port = read.number(3, 0)
-        return cls(read.number(1), read.text(2), port, None if generation < 0 else generation, read.text(5))
+        return cls(read.number(1), read.host(2), port, None if generation < 0 else generation, read.reason(5))
 
 
 @dataclass(frozen=True)
@@ -298,6 +303,16 @@ class _Reader:
             return int(frame.decode())
         except ValueError:
             raise MessageError(self._name, f"frame {index} is {frame[:20]!r} and no number") from None
+
+    def reason(self, index: int) -> str:
+        return self.text(index)[:MOST_REASON]
+
+    def host(self, index: int) -> str:
+        if len(self.frame(index)) > MOST_HOST:
+            raise MessageError(
+                self._name, f"frame {index} has {len(self.frame(index))} bytes, and a host {MOST_HOST} at most"
+            )
+        return self.text(index)
 
     def array(self, index: int, kind: str) -> tuple[int, ...]:
         return self._unpack(index, self.frame(index), kind)

@@ -16,7 +16,7 @@ from harness.midway import PROMPTLY
 from harness.model import Model
 
 from kvsglang.errors import MessageError
-from kvsglang.messages import ABORT, GUARD, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
+from kvsglang.messages import ABORT, GUARD, MOST_REASON, STATUS, Abort, AbortAck, Frames, Registration, Room, Status
 
 
 def indices(*values: int) -> npt.NDArray[np.int32]:
@@ -57,6 +57,13 @@ def test_messages_are_read_back_as_they_were_written() -> None:
         assert type(message).parse(message.frames()) == message
 
 
+def test_of_a_long_reason_the_beginning_is_read() -> None:
+    said = 2 * MOST_REASON * "é"
+    for message in (Status(7, 0, 3, said, False, 9), Abort(7, "127.0.0.1", 1, 2, said)):
+        read = type(message).parse(message.frames())
+        assert read == replace(message, reason=said[:MOST_REASON])
+
+
 def test_messages_of_sglang_lack_what_ours_add() -> None:
     assert Registration.parse(REGISTRATION.frames()[:25]).mapped is None
     assert Status.parse([STATUS, b"7", b"4", b"0", b""]) == Status(7, 4, 0)
@@ -77,6 +84,9 @@ def test_messages_of_sglang_lack_what_ours_add() -> None:
         (ROOM, 8, b"\x01\x00\x00\x00\x03\x00\x00\x00abc", "frame 8 has 3 bytes and items of 4"),
         (ROOM, 8, b"\x02\x00\x00\x00\x04\x00\x00\x00", "frame 8 ends inside its header"),
         (ROOM, 7, b"", "frame 7 is b'' and no number"),
+        (ROOM, 2, 256 * b"a", "frame 2 has 256 bytes, and a host 255 at most"),
+        (REGISTRATION, 2, 256 * b"a", "frame 2 has 256 bytes, and a host 255 at most"),
+        (Abort(7, "127.0.0.1", 1, 2), 2, 256 * b"a", "frame 2 has 256 bytes, and a host 255 at most"),
     ],
 )
 def test_a_frame_that_cannot_be_read_is_named(message: Any, index: int, frame: bytes, says: str) -> None:
