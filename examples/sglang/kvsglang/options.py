@@ -40,7 +40,7 @@ class Options:
     """How long a receiver waits for its bytes."""
     bootstrap_timeout: float = 300.0
     """How long a sender waits for the decode workers' pages, and they for a sender. For so long the end of a request of
-    which only one half had come is known to the other."""
+    which only a part had come is known to the rest."""
     heartbeat: float = 2.0
     """Between two looks at a prefill engine's rendezvous."""
     heartbeat_failures: int = 2

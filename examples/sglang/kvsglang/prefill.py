@@ -248,11 +248,12 @@ class PrefillManager:
         with self.rooms.lock:
             room = self.rooms.get(abort.room)
             reason = abort.reason or "aborted by the decode worker"
-            # Whoever asks again has not heard the answer. By now the number may be another request's.
-            is_repeated = self._heard.is_repeated(abort)
-            if not is_repeated and (room is None or room.is_half_ended_by(abort)):
+            # Whoever asks again has not heard the answer, and whoever was told that it failed asks when it may be
+            # forgotten here. By now the number may be another request's.
+            is_past = self._heard.is_repeated(abort) or self._ended.is_past(abort, is_taken=room is not None)
+            if not is_past and (room is None or room.is_part_ended_by(abort)):
                 self._ended.given_up(abort, reason)
-            if room is not None and not is_repeated and room.heeds(abort):
+            if room is not None and not is_past and room.heeds(abort):
                 self._fail(room, reason)
             drained = room is None or room.answers(abort)
         if drained and abort.generation is not None:

@@ -114,9 +114,9 @@ class PrefillRoom(AnyRoom):
         member = self.member(abort.host, abort.port)
         return not self.is_complete if member is None else self._is_meant(member, abort)
 
-    def is_half_ended_by(self, abort: Abort) -> bool:
-        """Whether who gives it up knows that it has ended, or ends it, and its other half has not come."""
-        return self.is_half and (self.heeds(abort) or self.state is Poll.FAILED)
+    def is_part_ended_by(self, abort: Abort) -> bool:
+        """Whether who gives it up knows that it has ended, or ends it, and not all of it have come."""
+        return self.is_part and (self.heeds(abort) or self.state is Poll.FAILED)
 
     def answers(self, abort: Abort) -> bool:
         """Whether nothing is written for whoever gave it up; if something is, he hears when that is over."""
@@ -138,9 +138,9 @@ class PrefillRoom(AnyRoom):
         return not member.generation or abort.generation == member.generation
 
     @property
-    def is_half(self) -> bool:
-        """Whether only a sender has come, or only decode workers."""
-        return self.owner is None or not self.wanted
+    def is_part(self) -> bool:
+        """Whether its sender or one of its decode workers has not come."""
+        return self.owner is None or not self.is_complete
 
     @property
     def is_complete(self) -> bool:

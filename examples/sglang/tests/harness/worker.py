@@ -11,6 +11,7 @@ import signal
 import time
 import traceback
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ class _Host:
         return getattr(self.requests[room], method)(*args)
 
     def ask(self, method: str, *args: Any) -> Any:
-        found = getattr(self.engine.manager, method)
+        found = attrgetter(method)(self.engine.manager)
         return found(*args) if callable(found) else found
 
     def reason(self, room: int) -> str:
