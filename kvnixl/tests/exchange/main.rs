@@ -14,7 +14,7 @@ use kvnixl::lease::{LeaseId, RequestId};
 use kvnixl::{Agent, Error, Event, Exchange, ExchangeOptions, Limits, LoopbackNetwork};
 
 use side::{Pair, TTL};
-use told::{arrived, pull_failed, pulled, push, request, whole};
+use told::{arrived, pull_failed, pulled, push, whole};
 
 #[test]
 fn an_agent_has_one_exchange_at_a_time() {
@@ -30,9 +30,8 @@ fn an_agent_has_one_exchange_at_a_time() {
 fn an_agent_has_no_other_exchange_while_writes_of_its_last_may_land() {
     let mut pair = Pair::new();
     let now = pair.now;
-    pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    let sources = vec![pair.source()];
-    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    pair.hold(0);
+    pair.reserve();
     let (id, ..) = pair.met();
     pair.network.stall(true);
     pair.prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
@@ -50,12 +49,11 @@ fn an_agent_has_no_other_exchange_while_writes_of_its_last_may_land() {
 fn nothing_of_an_exchange_is_taken_for_what_the_agents_next_one_has() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let held = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    let pull = pair.decode.exchange.pull("destination", vec![pair.part(held, &whole())], now + TTL, now).unwrap();
+    let held = pair.hold(0);
+    let pull = pair.pull(held);
     pair.until("the pull", |_, decode| decode.take(pulled).is_some());
-    let held_again = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    let sources = vec![pair.source()];
-    let reserved = pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    let held_again = pair.hold(0);
+    let reserved = pair.reserve();
     pair.until("the push", |prefill, decode| {
         if let Some((id, ..)) = prefill.take(push) {
             prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
@@ -72,7 +70,7 @@ fn nothing_of_an_exchange_is_taken_for_what_the_agents_next_one_has() {
     pair.prefill.connect(&pair.decode, now);
     pair.decode.connect(&pair.prefill, now);
     let source = pair.source();
-    let held_now = pair.prefill.exchange.hold(request(), "source", Some(1), 1, now).unwrap();
+    let held_now = pair.hold(1);
     assert!(![held, held_again].contains(&held_now), "a lease of before is good again");
     let part = pair.part(held, &[]);
     let pull_now = pair.decode.exchange.pull("destination", vec![part], now + TTL, now).unwrap();
@@ -101,7 +99,7 @@ fn garbage_and_an_engines_own_notifications_are_told_apart() {
 fn completions_for_unknown_requests_are_counted_and_free_nothing() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let held = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let held = pair.hold(0);
     pair.decode.exchange.pull("destination", vec![pair.part(LeaseId(99), &whole())], now + TTL, now).unwrap();
     pair.until("the failure", |_, decode| decode.take(pull_failed).is_some());
     assert_eq!(pair.prefill.exchange.stats().leases.unknown_completions, 1);

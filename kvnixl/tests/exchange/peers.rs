@@ -12,9 +12,9 @@ use crate::told::{arrived, request, returned, whole, withdrawn};
 fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let lease = pair.hold(0);
     pair.network.stall(true);
-    pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], now + TTL, now).unwrap();
+    pair.pull(lease);
     pair.decode.has_posted();
     pair.prefill.exchange.withdraw(now);
     pair.poll();
@@ -39,9 +39,9 @@ fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
 #[test]
 fn that_memory_goes_is_told_once_however_often_the_peer_says_it() {
     let mut pair = Pair::new();
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+    let lease = pair.hold(0);
     pair.network.stall(true);
-    pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], pair.now + TTL, pair.now).unwrap();
+    pair.pull(lease);
     pair.decode.has_posted();
     pair.prefill.exchange.withdraw(pair.now);
     for _ in 0..4 {
@@ -100,9 +100,9 @@ fn a_withdrawal_does_not_wait_for_peers_that_have_said_goodbye() {
 fn a_reader_that_lets_a_producer_go_answers_its_withdrawal_first() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let lease = pair.hold(0);
     pair.network.stall(true);
-    pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], now + TTL, now).unwrap();
+    pair.pull(lease);
     pair.decode.has_posted();
     pair.prefill.exchange.withdraw(now);
     pair.poll();
@@ -152,8 +152,7 @@ fn a_peer_that_ends_after_its_memory_went_makes_room_for_its_successor() {
 #[test]
 fn an_idle_peer_is_let_go_and_one_that_says_goodbye_is_not_waited_for() {
     let mut pair = Pair::new();
-    let sources = vec![pair.source()];
-    pair.decode.exchange.reserve(request(), "destination", sources, pair.now + TTL, pair.now).unwrap();
+    pair.reserve();
     pair.prefill.exchange.goodbye(pair.now).unwrap();
     pair.until("the return", |_, decode| decode.take(returned) == Some("destination"));
     assert!(pair.decode.told.iter().any(|event| matches!(event, Event::PeerLost(_))));
@@ -177,7 +176,7 @@ fn a_peer_that_a_reservation_waits_for_is_not_idle() {
         pair.now += Duration::from_secs(601);
         pair.poll();
     }
-    pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+    pair.hold(0);
     let (id, ..) = pair.met();
     pair.prefill.exchange.write(&id, 0, &whole(), 0, pair.now).unwrap();
     pair.until("the arrival", |_, decode| decode.take(arrived) == Some("destination"));

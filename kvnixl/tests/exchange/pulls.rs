@@ -20,7 +20,7 @@ use crate::told::{freed, pull_failed, pulled, request, returned, whole};
 fn a_pull_ends_when_the_producer_confirms_and_frees_its_blocks() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let lease = pair.hold(0);
     let part = PullPart { padding_bytes: 40, ..pair.part(lease, &whole()) };
     pair.decode.exchange.pull("destination", vec![part], now + TTL, now).unwrap();
     pair.until("the pull", |_, decode| decode.take(pulled) == Some("destination"));
@@ -35,7 +35,7 @@ fn a_pull_ends_when_the_producer_confirms_and_frees_its_blocks() {
 #[test]
 fn a_reader_that_comes_after_the_lease_is_told_though_the_bytes_can_be_read() {
     let mut pair = Pair::new();
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+    let lease = pair.hold(0);
     pair.now += TTL;
     pair.poll();
     assert_eq!(pair.prefill.take(freed), Some(EndReason::Expired));
@@ -58,7 +58,7 @@ fn a_lease_of_the_same_request_held_again_is_another_one() {
     let first = pair.prefill.exchange.hold(request(), "first", Some(1), 0, now).unwrap();
     assert!(pair.prefill.exchange.abort(first, now));
     pair.prefill.exchange.hold(request(), "second", Some(1), 0, now).unwrap();
-    pair.decode.exchange.pull("destination", vec![pair.part(first, &whole())], now + TTL, now).unwrap();
+    pair.pull(first);
     pair.until("the failure", |_, decode| decode.take(pull_failed).is_some());
     pair.poll();
     assert_eq!(pair.prefill.take(freed), Some(EndReason::Aborted));
@@ -91,7 +91,7 @@ fn a_pull_from_two_producers_ends_once_and_fails_when_one_lease_has_ended() {
         let mut other = Side::new("prefill-1", &pair.network, 3, Limits::default());
         other.connect(&pair.decode, now);
         pair.decode.connect(&other, now);
-        let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+        let lease = pair.hold(0);
         let second = other.exchange.hold(request(), "other", Some(1), 0, now).unwrap();
         if !second_is_good {
             other.exchange.abort(second, now);
@@ -118,7 +118,7 @@ fn a_pull_from_two_producers_ends_once_and_fails_when_one_lease_has_ended() {
 fn a_lease_that_several_parts_of_a_pull_read_is_completed_when_the_last_has_been_read() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let lease = pair.hold(0);
     pair.network.stall(true);
     // The first is done at once, the second not before the network goes on.
     let parts = vec![pair.part(lease, &[]), pair.part(lease, &whole())];
@@ -141,7 +141,7 @@ fn a_producer_that_is_named_twice_gets_all_the_blocks_in_one_registration() {
     let more = vec![BlockList { group: GroupId(1), first: 0, blocks: vec![BlockId(5)] }];
     let sources = vec![pair.source(), PushSource { lists: more.clone(), ..pair.source() }];
     pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
-    pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    pair.hold(0);
     let (id, _, lists) = pair.met();
     assert_eq!(lists, [pair.source().lists, more].concat());
     let error = pair.prefill.exchange.write(&id, 1, &whole(), 0, now).unwrap_err();
@@ -154,9 +154,9 @@ fn a_producer_that_is_named_twice_gets_all_the_blocks_in_one_registration() {
 #[test]
 fn blocks_of_a_pull_that_does_not_settle_stay_in_quarantine() {
     let mut pair = Pair::new();
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+    let lease = pair.hold(0);
     pair.network.stall(true);
-    pair.decode.exchange.pull("destination", vec![pair.part(lease, &whole())], pair.now + TTL, pair.now).unwrap();
+    pair.pull(lease);
     // What is not posted is settled at once.
     pair.decode.has_posted();
     pair.now += TTL;
@@ -177,15 +177,14 @@ fn blocks_of_a_pull_that_does_not_settle_stay_in_quarantine() {
 fn a_lease_that_was_kept_ends_in_time_when_its_pull_has_failed() {
     for kept_during_the_pull in [false, true] {
         let mut pair = Pair::new();
-        let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, pair.now).unwrap();
+        let lease = pair.hold(0);
         pair.decode.exchange.keep(pair.prefill.id.clone(), lease);
         for _ in 0..12 {
             pair.now += Duration::from_secs(5);
             pair.poll();
         }
         assert!(pair.prefill.take(freed).is_none(), "it is kept");
-        let part = pair.part(lease, &whole());
-        let pull = pair.decode.exchange.pull("destination", vec![part], pair.now + TTL, pair.now).unwrap();
+        let pull = pair.pull(lease);
         if kept_during_the_pull {
             pair.decode.exchange.keep(pair.prefill.id.clone(), lease);
         }
@@ -224,7 +223,7 @@ fn what_is_in_flight_is_bounded_and_the_blocks_come_back() {
     limits.in_flight_bytes = 3000;
     let mut pair = Pair::within(limits);
     let now = pair.now;
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let lease = pair.hold(0);
     let part = pair.part(lease, &[descriptor(0, 0, 4096)]);
     pair.network.stall(true);
     pair.decode.exchange.pull("alone", vec![part.clone()], now + TTL, now).unwrap();

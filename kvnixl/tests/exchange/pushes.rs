@@ -15,16 +15,13 @@ fn a_push_writes_part_by_part_whichever_side_comes_first() {
     for registration_first in [true, false] {
         let mut pair = Pair::new();
         let now = pair.now;
-        let reserve = |pair: &mut Pair| {
-            let sources = vec![pair.source()];
-            pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap()
-        };
+        let reserve = |pair: &mut Pair| pair.reserve();
         if registration_first {
             reserve(&mut pair);
             pair.poll();
             assert!(pair.prefill.take(push).is_none());
         }
-        let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 2, now).unwrap();
+        let lease = pair.hold(2);
         if !registration_first {
             reserve(&mut pair);
         }
@@ -54,9 +51,8 @@ fn a_push_writes_part_by_part_whichever_side_comes_first() {
 fn a_push_whose_lease_ends_is_released_and_not_written() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 2, now).unwrap();
-    let sources = vec![pair.source()];
-    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    let lease = pair.hold(2);
+    pair.reserve();
     let (id, ..) = pair.met();
     pair.prefill.exchange.ready(lease, 0, now);
     pair.network.stall(true);
@@ -82,14 +78,13 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
 fn a_registration_that_comes_when_a_lease_has_ended_waits_for_the_next() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let ended = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    let sources = vec![pair.source()];
-    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    let ended = pair.hold(0);
+    pair.reserve();
     // In one poll with the registration, which has arrived.
     pair.prefill.exchange.abort(ended, now);
     pair.poll();
     assert_eq!(pair.prefill.take(freed), Some(EndReason::Aborted));
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
+    let lease = pair.hold(0);
     let (id, of, _) = pair.met();
     assert_eq!(of, lease);
     pair.prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
@@ -100,9 +95,8 @@ fn a_registration_that_comes_when_a_lease_has_ended_waits_for_the_next() {
 fn the_end_of_a_push_is_told_when_the_way_has_been_opened_anew() {
     let mut pair = Pair::new();
     let now = pair.now;
-    pair.prefill.exchange.hold(request(), "source", Some(1), 0, now).unwrap();
-    let sources = vec![pair.source()];
-    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    pair.hold(0);
+    pair.reserve();
     let (id, ..) = pair.met();
     pair.network.refuse_notifications(true);
     pair.prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
@@ -138,8 +132,7 @@ fn a_writer_that_cannot_be_told_fails_one_reservation_and_not_those_that_it_know
 #[test]
 fn a_reservation_that_nobody_writes_comes_back_after_its_deadline() {
     let mut pair = Pair::new();
-    let sources = vec![pair.source()];
-    pair.decode.exchange.reserve(request(), "destination", sources, pair.now + TTL, pair.now).unwrap();
+    pair.reserve();
     pair.poll();
     pair.now += TTL;
     pair.until("the return", |_, decode| decode.take(returned) == Some("destination"));
@@ -151,9 +144,8 @@ fn a_reservation_that_nobody_writes_comes_back_after_its_deadline() {
 fn blocks_of_a_writer_that_was_replaced_stay_until_it_is_proven_gone() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let lease = pair.prefill.exchange.hold(request(), "source", Some(1), 1, now).unwrap();
-    let sources = vec![pair.source()];
-    let reservation = pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+    let lease = pair.hold(1);
+    let reservation = pair.reserve();
     pair.poll();
     let old = pair.prefill.id.clone();
     let Pair { network, prefill, mut decode, .. } = pair;

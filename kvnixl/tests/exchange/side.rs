@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvnixl::lease::{LeaseId, PeerId, PushId};
-use kvnixl::{Agent, Event, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullPart, PushSource};
+use kvnixl::lease::{LeaseId, PeerId, PushId, ReservationId};
+use kvnixl::{Agent, Event, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullId, PullPart, PushSource};
 use kvplan::{BlockList, Descriptor};
 use kvspec::{BlockId, GroupId};
 
 use crate::common;
 use crate::common::Worker;
-use crate::told::{push, request};
+use crate::told::{push, request, whole};
 
 pub(crate) const LEN: usize = 16 << 10;
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -112,6 +112,23 @@ impl Pair {
             self.prefill.poll(self.now);
             self.decode.poll(self.now);
         }
+    }
+
+    /// Prefill holds the request for one reader.
+    pub(crate) fn hold(&mut self, num_parts: u32) -> LeaseId {
+        self.prefill.exchange.hold(request(), "source", Some(1), num_parts, self.now).unwrap()
+    }
+
+    /// Decode reads the whole request.
+    pub(crate) fn pull(&mut self, lease: LeaseId) -> PullId {
+        let parts = vec![self.part(lease, &whole())];
+        self.decode.exchange.pull("destination", parts, self.now + TTL, self.now).unwrap()
+    }
+
+    /// Decode wants the request written.
+    pub(crate) fn reserve(&mut self) -> ReservationId {
+        let sources = vec![self.source()];
+        self.decode.exchange.reserve(request(), "destination", sources, self.now + TTL, self.now).unwrap()
     }
 
     pub(crate) fn part(&self, lease: LeaseId, descriptors: &[Descriptor]) -> PullPart {
