@@ -245,7 +245,9 @@ impl<B> Exchange<B> {
         };
         let consumer = &mut self.consumer;
         // The pull keeps them alive itself, and no longer than it lasts.
-        consumer.kept.retain(|(peer, lease)| !parts.iter().any(|part| part.peer == *peer && part.lease == *lease));
+        for part in &parts {
+            consumer.kept.remove(&(part.peer.clone(), part.lease));
+        }
         consumer.stats.started += 1;
         let id = PullId(consumer.numbers.next());
         let mut pull = Pull {
