@@ -40,7 +40,7 @@ pub(crate) fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
 pub(crate) fn status_of(error: &Error) -> kvffi_status {
     match error {
         Error::LibraryNotFound { .. } | Error::LibraryConflict { .. } => KVFFI_ERR_NO_LIBRARY,
-        Error::Nixl { .. } | Error::Loopback { .. } => KVFFI_ERR_TRANSPORT,
+        Error::Nixl { .. } | Error::WayFailed { .. } | Error::Loopback { .. } => KVFFI_ERR_TRANSPORT,
         Error::AgentName { .. }
         | Error::ZeroLimit { .. }
         | Error::NotificationTooLong { .. }

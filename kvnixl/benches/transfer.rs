@@ -1,8 +1,8 @@
 //! What a transfer costs on real NIXL between two processes, beside raw NIXL: the bytes, the overhead of a request, the
 //! post, notifications meanwhile, an idle agent. `kvnixl/docs/TUNING.md` keeps the numbers.
 //!
-//! `cargo bench -p kvnixl --bench transfer [idle|overhead|rates|requests|echo]`. Cases are interleaved within a run,
-//! medians are shown; the backend's parameters are the same on both ways.
+//! `cargo bench -p kvnixl --bench transfer [idle|overhead|rates|small|fair|requests|echo]`. Cases are interleaved within
+//! a run, medians are shown.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -27,8 +27,15 @@ fn main() {
         return process::serve();
     }
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let parts: [(&str, fn()); 5] =
-        [("idle", idle), ("overhead", overhead), ("rates", rates), ("requests", requests), ("echo", echo)];
+    let parts: [(&str, fn()); 7] = [
+        ("idle", idle),
+        ("overhead", overhead),
+        ("rates", rates),
+        ("small", small),
+        ("fair", fair),
+        ("requests", requests),
+        ("echo", echo),
+    ];
     for (name, part) in parts {
         if name.contains(&wanted) {
             part();
@@ -78,8 +85,12 @@ fn address(value: u64) -> usize {
 
 impl Raw {
     fn new(peer: &Peer, blob: &[u8], len: usize) -> Self {
+        Self::with("raw", peer, blob, len, &[])
+    }
+
+    fn with(name: &str, peer: &Peer, blob: &[u8], len: usize, params: &[(&str, &str)]) -> Self {
         let memory = Memory::new(len, 3);
-        let bare = Bare::new("raw", Via::Default, address(memory.base()), len);
+        let bare = Bare::with(name, params, address(memory.base()), len);
         let name = bare.agent.load_remote_md(process::nixl_metadata(blob)).unwrap();
         Self { bare, memory, peer: name, remote: peer.layout().storages[0].base }
     }
@@ -117,42 +128,135 @@ fn both(len: u64) -> (PeerProcess, Worker, Peer, Raw) {
     (remote, local, peer, raw)
 }
 
-/// The same bytes, by this library and by raw NIXL in the better of two forms.
+/// The same bytes, by this library and by raw NIXL: one request with one thread, with NIXL's threads, and with those and
+/// pieces of at most 64 KiB, which they share best. The best of the three counts.
 fn rates() {
     let bytes = 128 * MIB;
-    let (_remote, local, peer, raw) = both(bytes);
+    let (remote, local, peer, raw) = both(bytes);
+    share(&local, &peer, bytes);
+    let len = usize::try_from(bytes).unwrap();
+    let threads = std::thread::available_parallelism().unwrap().to_string();
+    let params = [("num_threads", &*threads), ("split_batch_size", "16")];
+    let threaded = Raw::with("raw-threads", &peer, &remote.blob, len, &params);
+    let _ = threaded.run(Op::Read, &rows(512, 4096));
+    println!("\nrates: {} MiB, GB/s (medians of {RATE_ROUNDS}); ratio: time of raw's best form over ours", bytes / MIB);
     println!(
-        "\nrates: {} MiB, GB/s (medians of {RATE_ROUNDS}); raw: rows in one request, and one request a MiB",
-        bytes / MIB
+        "{:<18}{:>8}{:>8}{:>10}{:>14}{:>18}{:>8}{:>18}",
+        "rows", "op", "ours", "raw, one", "raw, threads", "threads, 64 KiB", "ratio", "quartiles"
     );
-    println!(
-        "{:<22}{:>8}{:>8}{:>12}{:>14}{:>10}{:>10}",
-        "rows", "op", "ours", "raw, one", "raw, per MiB", "of one", "of MiB"
-    );
-    for row in [64 * KIB, 256 * KIB, MIB, 4 * MIB] {
-        let rows = rows(bytes / row, row);
+    for row in [KIB, 8 * KIB, 64 * KIB, MIB, 4 * MIB] {
+        let rows = rows((bytes / row).min(32 * KIB), row);
+        let cut: Vec<Descriptor> = rows.iter().flat_map(|row| cut(row, 64 * KIB)).collect();
+        let total: u64 = rows.iter().map(|row| row.len).sum();
         for op in [Op::Read, Op::Write] {
-            let [mut a, mut b, mut c] = [const { Vec::new() }; 3];
+            let mut times = [const { Vec::new() }; 4];
             for _ in 0..RATE_ROUNDS {
-                a.push(ours(&local, &peer, op, &rows, Limits::default()));
-                b.push(raw.run(op, &rows).total);
-                let per_mib = usize::try_from(MIB.div_ceil(row)).unwrap();
-                c.push(rows.chunks(per_mib).map(|rows| raw.run(op, rows).total).sum());
+                times[0].push(ours(&local, &peer, op, &rows, Limits::default()));
+                times[1].push(raw.run(op, &rows).total);
+                times[2].push(threaded.run(op, &rows).total);
+                times[3].push(threaded.run(op, &cut).total);
             }
             // What else the machine does changes from round to round: each is compared with itself.
-            let ratio = |raw: &[f64]| median(&mut raw.iter().zip(&a).map(|(raw, ours)| raw / ours).collect::<Vec<_>>());
-            let ratios = (ratio(&b), ratio(&c));
+            let best = |round: usize| times[1..].iter().map(|raw| raw[round]).fold(f64::MAX, f64::min);
+            let mut ratios: Vec<f64> = (0..RATE_ROUNDS).map(|round| best(round) / times[0][round]).collect();
+            let ratio = median(&mut ratios);
+            let quartiles = format!("{:.2} to {:.2}", ratios[RATE_ROUNDS / 4], ratios[RATE_ROUNDS * 3 / 4]);
             #[expect(clippy::cast_precision_loss, reason = "for display")]
-            let [a, b, c] = [a, b, c].map(|mut times| bytes as f64 / median(&mut times) / 1e9);
+            let [a, b, c, d] = times.map(|mut times| total as f64 / median(&mut times) / 1e9);
             println!(
-                "{:<22}{:>8}{a:>8.2}{b:>12.2}{c:>14.2}{:>10.2}{:>10.2}",
+                "{:<18}{:>8}{a:>8.2}{b:>10.2}{c:>14.2}{d:>18.2}{ratio:>8.2}{quartiles:>18}",
                 format!("{} of {} KiB", rows.len(), row / KIB),
                 format!("{op:?}"),
-                ratios.0,
-                ratios.1
             );
         }
     }
+}
+
+/// A descriptor in pieces.
+fn cut(row: &Descriptor, piece: u64) -> impl Iterator<Item = Descriptor> {
+    let at = |from: u64| descriptor(row.local_offset + from, row.remote_offset + from, piece.min(row.len - from));
+    (0..row.len).step_by(usize::try_from(piece).unwrap()).map(at)
+}
+
+/// Waits until the copy threads carry what is large.
+fn share(local: &Worker, peer: &Peer, bytes: u64) {
+    let start = Instant::now();
+    while local.agent.stats().copy_threads == 0 {
+        assert!(start.elapsed() < PATIENCE);
+        ours(local, peer, Op::Read, &rows(4, bytes / 4), Limits::default());
+    }
+    // Each has met the peer.
+    for _ in 0..8 {
+        ours(local, peer, Op::Read, &rows(64, bytes / 64), Limits::default());
+    }
+}
+
+/// From start to done of what is small, beside raw NIXL: one request with one thread, created each time.
+fn small() {
+    let (_remote, local, peer, raw) = both(MIB * 4);
+    share(&local, &peer, MIB * 4);
+    println!("\nsmall reads, us (medians of 2001)");
+    println!("{:<22}{:>10}{:>10}{:>10}", "rows", "ours", "raw", "ratio");
+    for (num, len) in [(1, 4 * KIB), (1, 64 * KIB), (16, KIB), (16, 8 * KIB), (64, KIB), (64, 8 * KIB), (16, 64 * KIB)]
+    {
+        let rows = rows(num, len);
+        let mut times = [const { Vec::new() }; 2];
+        for _ in 0..2001 {
+            times[0].push(ours(&local, &peer, Op::Read, &rows, Limits::default()) * 1e6);
+            times[1].push(raw.run(Op::Read, &rows).total * 1e6);
+        }
+        let mut ratios: Vec<f64> = times[0].iter().zip(&times[1]).map(|(ours, raw)| ours / raw).collect();
+        let [a, b] = times.map(|mut times| median(&mut times));
+        println!("{:<22}{a:>10.1}{b:>10.1}{:>10.2}", format!("{num} of {} KiB", len / KIB), median(&mut ratios));
+    }
+}
+
+/// What a small pull waits beside a large one, and how evenly many share.
+fn fair() {
+    let bytes = 1024 * MIB;
+    let (_remote, local, peer, _raw) = both(bytes);
+    share(&local, &peer, bytes);
+    let start = |rows: &[Descriptor]| local.agent.start(&peer, Op::Read, rows, TransferOptions::default()).unwrap();
+    println!("\nfairness: a read beside one of {} MiB in rows of 64 KiB, us (medians, 90 %)", bytes / MIB);
+    println!("{:<22}{:>12}{:>12}{:>12}{:>12}{:>8}", "rows", "alone", "beside", "90 %", "times", "reads");
+    for (num, len) in [(1, 4 * KIB), (16, 64 * KIB), (1, MIB)] {
+        let rows = rows(num, len);
+        let timed = || seconds(|| start(&rows).wait(PATIENCE).unwrap()).0 * 1e6;
+        let mut alone: Vec<f64> = (0..201).map(|_| timed()).collect();
+        let mut beside = Vec::new();
+        while beside.len() < 201 {
+            let large = start(&self::rows(bytes / (64 * KIB), 64 * KIB));
+            while !large.state().is_finished() {
+                beside.push(timed());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            large.wait(PATIENCE).unwrap();
+        }
+        let (alone, middle) = (median(&mut alone), median(&mut beside));
+        let late = beside[beside.len() * 9 / 10];
+        println!(
+            "{:<22}{alone:>12.0}{middle:>12.0}{late:>12.0}{:>12.2}{:>8}",
+            format!("{num} of {} KiB", len / KIB),
+            middle / alone,
+            beside.len()
+        );
+    }
+    let shared = 8 * MIB;
+    let mut ends = Vec::new();
+    let begun = Instant::now();
+    let transfers: Vec<_> = (0..100).map(|_| start(&rows(shared / (64 * KIB), 64 * KIB))).collect();
+    for transfer in &transfers {
+        transfer.wait(PATIENCE).unwrap();
+        ends.push(transfer.stats().elapsed.unwrap().as_secs_f64());
+    }
+    let whole = begun.elapsed().as_secs_f64();
+    ends.sort_by(f64::total_cmp);
+    println!(
+        "100 reads of {} MiB at once: the first ends after {:.2} of the whole time, the median after {:.2}",
+        shared / MIB,
+        ends[0] / whole,
+        ends[50] / whole
+    );
 }
 
 /// Everything about a request but NIXL's post.
@@ -297,7 +401,7 @@ fn echo() {
 
 /// What an agent costs that does nothing, and how long a notification takes to be noticed by one that does nothing.
 fn idle() {
-    println!("\nidle agent: CPU of the process over 3 s, by delay of NIXL's progress thread");
+    println!("\nidle agent with its copy threads: CPU of the process over 3 s, by delay of NIXL's progress thread");
     common::only_loopback();
     for micros in [0, 100, 1000, 10_000] {
         let mut options = NixlOptions::default();
@@ -306,7 +410,7 @@ fn idle() {
         let mut remote = PeerProcess::spawn(Via::Default, 1 << 20, 1);
         let peer = worker.agent.connect(&remote.blob).unwrap();
         remote.connect(&worker.agent.export().unwrap());
-        ours(&worker, &peer, Op::Read, &rows(1, 1024), Limits::default());
+        share(&worker, &peer, 1 << 20);
         let before = cpu();
         std::thread::sleep(Duration::from_secs(3));
         let used = cpu() - before;

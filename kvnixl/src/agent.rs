@@ -49,7 +49,7 @@ const DROP_GRACE: Duration = Duration::from_secs(1);
 /// | [`Agent::nixl`] | loading NIXL and starting its backend, 20 to 200 ms |
 /// | [`Agent::register`], [`Agent::deregister`] | the transport: microseconds on host memory, longer with RDMA |
 /// | [`Agent::connect`], [`Agent::export`] | the transport, some milliseconds |
-/// | [`Agent::start`] | nothing: it checks and queues, linear in the number of descriptors |
+/// | [`Agent::start`] | nothing: it checks and queues, linear in the number of descriptors; what is at most [`Limits::inline_weight`] may be copied meanwhile, some 50 µs |
 /// | [`Agent::notify`], [`Agent::notifications`] | one request that is being posted, see [`Limits`] |
 /// | [`Agent::shutdown`], drop | transfers that have not settled, up to the given time, or a second |
 ///
@@ -187,7 +187,8 @@ impl Agent {
     /// installed: `docs/METRICS.md` of the crate lists the names.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.ledger.stats(self.unsettled())
+        let copy_threads = u64::try_from(self.poster().copy_threads()).unwrap_or(u64::MAX);
+        Stats { limits: self.limits, copy_threads, ..self.ledger.stats(self.unsettled()) }
     }
 
     /// Transfers that have failed and not settled, with the ranges that may still be written. They leave when they

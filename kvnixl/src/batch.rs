@@ -21,6 +21,12 @@ pub struct Limits {
     pub request_descriptors: usize,
     /// Most requests of one transfer that are in progress at once.
     pub outstanding_requests: usize,
+    /// A transfer of at most this weight is posted by the thread that starts it, when nothing else is under way. A
+    /// weight is bytes, and 3 KiB more for each descriptor. 0 for never.
+    pub inline_weight: u64,
+    /// A transfer of at least this weight is shared by the agent's copy threads, if the peer is where the kernel copies:
+    /// see [`NixlOptions::copy_threads`](crate::NixlOptions::copy_threads).
+    pub shared_weight: u64,
     /// Most bytes of all transfers of the agent that have not settled; a transfer beyond that is refused with
     /// [`Error::WouldBlock`], unless nothing else is in flight. 64 GiB by default. The agent's limits count, not
     /// those of a transfer.
@@ -36,6 +42,8 @@ impl Default for Limits {
             request_bytes: 1 << 20,
             request_descriptors: 512,
             outstanding_requests: 16,
+            inline_weight: 256 << 10,
+            shared_weight: 1 << 20,
             in_flight_bytes: 64 << 30,
             in_flight_descriptors: 4 << 20,
         }
@@ -63,6 +71,17 @@ pub(crate) fn num_bytes(descriptors: &[Descriptor]) -> u64 {
     descriptors.iter().fold(0, |bytes, descriptor| bytes.saturating_add(descriptor.len))
 }
 
+/// What a descriptor costs, as bytes that are copied in the same time: 1 to 3 µs.
+const DESCRIPTOR_WEIGHT: u64 = 3 << 10;
+
+/// How long a transfer takes, as bytes that are copied in the same time.
+pub(crate) fn weight(bytes: u64, descriptors: usize) -> u64 {
+    u64::try_from(descriptors).unwrap_or(u64::MAX).saturating_mul(DESCRIPTOR_WEIGHT).saturating_add(bytes)
+}
+
+/// Smallest request that threads which share a transfer take: below, creating it costs more than waiting.
+const SMALLEST_SHARE: (u64, usize) = (64 << 10, 16);
+
 /// The pieces of a transfer that have not been handed out yet.
 #[derive(Debug)]
 pub(crate) struct Pieces {
@@ -70,11 +89,30 @@ pub(crate) struct Pieces {
     next: usize,
     /// Bytes of `pieces[next]` that were handed out.
     taken: u64,
+    /// Bytes that were not handed out. Descriptors may repeat: then it may stay at the range's end.
+    left: u64,
 }
 
 impl Pieces {
     pub(crate) fn new(pieces: Vec<Piece>) -> Self {
-        Self { pieces, next: 0, taken: 0 }
+        let left = pieces.iter().fold(0_u64, |bytes, piece| bytes.saturating_add(piece.len));
+        Self { pieces, next: 0, taken: 0, left }
+    }
+
+    /// Bounds on a thread's next request: half of its share of what is left, so that all threads end together.
+    pub(crate) fn share(&self, limits: &Limits, num_threads: usize) -> Limits {
+        if num_threads <= 1 {
+            return *limits;
+        }
+        let (bytes, descriptors) = SMALLEST_SHARE;
+        let parts = 2 * num_threads;
+        let request_bytes = (self.left / u64::try_from(parts).unwrap_or(u64::MAX)).max(bytes);
+        let request_descriptors = ((self.pieces.len() - self.next) / parts).max(descriptors);
+        Limits {
+            request_bytes: request_bytes.min(limits.request_bytes),
+            request_descriptors: request_descriptors.min(limits.request_descriptors),
+            ..*limits
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -99,6 +137,7 @@ impl Pieces {
             let len = (piece.len - self.taken).min(limits.descriptor_bytes).min(room);
             request.push(Piece { local: piece.local + self.taken, remote: piece.remote + self.taken, len, ..*piece });
             room -= len;
+            self.left = self.left.saturating_sub(len);
             self.taken += len;
             if self.taken == piece.len {
                 self.next += 1;

@@ -169,6 +169,12 @@ pub enum Error {
         /// Bytes of it; 0 when the storage is not registered.
         registered: u64,
     },
+    /// A request with the peer has failed, and the connection with it.
+    #[error("the way to peer {peer} has failed; open it anew with Agent::reconnect, or connect the peer's new blob")]
+    WayFailed {
+        /// The peer.
+        peer: String,
+    },
     /// The peer was replaced by a newer connection, disconnected, or belongs to another agent.
     #[error("peer {peer} is not connected to this agent any more; use what the latest connect returned")]
     PeerGone {

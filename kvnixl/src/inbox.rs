@@ -20,6 +20,16 @@ struct Queue<J> {
     closed: Option<&'static str>,
 }
 
+impl<J> Queue<J> {
+    fn check(&self) -> Result<(), Refused> {
+        match (self.closed, self.stop) {
+            (Some(why), _) => Err(Refused::Closed(why)),
+            (None, Some(_)) => Err(Refused::Stopping),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
 /// Why a job was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -47,15 +57,15 @@ impl<J> Inbox<J> {
         Self { queue: Mutex::new(Queue { jobs: Vec::new(), stop: None, closed: None }), wake: Condvar::new() }
     }
 
+    /// Whether jobs are taken.
+    pub(crate) fn check(&self) -> Result<(), Refused> {
+        self.lock().check()
+    }
+
     /// Hands a job to the thread.
     pub(crate) fn push(&self, job: J) -> Result<(), Refused> {
         let mut queue = self.lock();
-        if let Some(why) = queue.closed {
-            return Err(Refused::Closed(why));
-        }
-        if queue.stop.is_some() {
-            return Err(Refused::Stopping);
-        }
+        queue.check()?;
         queue.jobs.push(job);
         drop(queue);
         self.wake.notify_one();

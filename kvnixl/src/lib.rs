@@ -59,7 +59,8 @@
 //! | can a peer be of another library? | [`ForeignPeer`] in `agent::foreign` |
 //! | what may a descriptor touch? | `memory` |
 //! | how is a transfer cut into requests? | [`Limits`] in `batch` |
-//! | who posts and polls, and in which order? | `poster`, `gate`, `inbox` |
+//! | who posts and polls, and in which order? | `poster`, `crew`, `gate`, `inbox` |
+//! | what is under way for a transfer? | `job` |
 //! | how does an event loop wait for all of it? | [`Agent::event_fd`] in `wake` |
 //! | when is a transfer failed, and when settled? | [`TransferState`] in `state` |
 //! | what may still land after a failure? | [`Quarantined`] in `quarantine`, `docs/settling.md` |
@@ -83,6 +84,7 @@ mod backoff;
 mod batch;
 mod blob;
 mod consumer;
+mod crew;
 mod cuda;
 mod error;
 mod event;
@@ -90,6 +92,7 @@ mod exchange;
 mod gate;
 mod host;
 mod inbox;
+mod job;
 pub mod lease;
 pub mod library;
 mod link;

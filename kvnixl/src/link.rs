@@ -192,7 +192,7 @@ impl Link {
     pub(crate) fn look(&mut self, moving: &mut Moving, now: Instant) -> TransferState {
         let state = moving.transfer.state();
         if state.is_finished() && !std::mem::replace(&mut moving.finished, true) {
-            let broken = matches!(&state, TransferState::Failed { cause, .. } if matches!(**cause, Error::Nixl { .. }));
+            let broken = matches!(&state, TransferState::Failed { cause, .. } if matches!(**cause, Error::Nixl { .. } | Error::WayFailed { .. }));
             // What fails since its way was given up says nothing of the present one.
             if broken && self.connected.get(&moving.peer).is_some_and(|connected| connected.way == moving.way) {
                 self.lost(&moving.peer, now);

@@ -1,7 +1,7 @@
 //! A connected peer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kvspec::ValidSpec;
 
@@ -31,6 +31,8 @@ pub(crate) struct PeerInner {
     pub(crate) unsettled: Arc<AtomicUsize>,
     pub(crate) locality: Locality,
     pub(crate) watch: Arc<Watch>,
+    /// Whether the way to it has failed and was not opened anew: a request of any thread has seen that.
+    pub(crate) has_failed: Arc<AtomicBool>,
 }
 
 impl Peer {

@@ -2,11 +2,15 @@
 //!
 //! Both say the same. `docs/METRICS.md` lists names and units.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use metrics::{SharedString, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
+use crate::batch::Limits;
 use crate::error::Error;
 use crate::state::TransferStats;
 
@@ -124,6 +128,11 @@ pub struct Stats {
     /// Transfers that left quarantine: they failed unsettled, and later settled.
     pub quarantine_left: u64,
 
+    /// The agent's limits: what a transfer goes by that has none of its own.
+    pub limits: Limits,
+    /// Now: copy threads at work or ready for it, see
+    /// [`NixlOptions::copy_threads`](crate::NixlOptions::copy_threads). 0 before the first transfer that they share.
+    pub copy_threads: u64,
     /// Now: transfers without an outcome.
     pub in_flight_transfers: u64,
     /// Now: bytes of transfers that have not settled. See [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes).
@@ -151,12 +160,14 @@ pub(crate) enum Outcome<'a> {
 pub(crate) struct Recorder {
     agent: SharedString,
     stats: Mutex<Stats>,
+    meters: Meters,
 }
 
 impl Recorder {
     pub(crate) fn new(agent: &str) -> Self {
-        describe();
-        Self { agent: SharedString::from(Arc::<str>::from(agent)), stats: Mutex::default() }
+        let agent = SharedString::from(Arc::<str>::from(agent));
+        let meters = Meters::new(&agent);
+        Self { agent, stats: Mutex::default(), meters }
     }
 
     pub(crate) fn snapshot(&self) -> Stats {
@@ -167,17 +178,13 @@ impl Recorder {
         self.stats.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn agent(&self) -> SharedString {
-        self.agent.clone()
-    }
-
     pub(crate) fn started(&self) {
         let mut stats = self.stats();
         add(&mut stats.transfers_started, 1);
         add(&mut stats.in_flight_transfers, 1);
         drop(stats);
-        counter!("kvnixl_transfers_started_total", "agent" => self.agent()).increment(1);
-        gauge!("kvnixl_in_flight_transfers", "agent" => self.agent()).increment(1.0);
+        self.meters.started.increment(1);
+        self.meters.in_flight_transfers.increment(1.0);
     }
 
     /// A started transfer that nobody took.
@@ -187,7 +194,7 @@ impl Recorder {
 
     pub(crate) fn refused(&self) {
         add(&mut self.stats().transfers_refused, 1);
-        counter!("kvnixl_transfers_refused_total", "agent" => self.agent()).increment(1);
+        self.meters.refused.increment(1);
     }
 
     pub(crate) fn posted(&self, post: Duration) {
@@ -195,8 +202,8 @@ impl Recorder {
         add(&mut stats.requests, 1);
         stats.post.record(post);
         drop(stats);
-        counter!("kvnixl_requests_total", "agent" => self.agent()).increment(1);
-        histogram!("kvnixl_post_seconds", "agent" => self.agent()).record(post);
+        self.meters.requests.increment(1);
+        self.meters.post.record(post);
     }
 
     pub(crate) fn ended(&self, outcome: &Outcome<'_>) {
@@ -213,11 +220,11 @@ impl Recorder {
                 add(&mut stats.descriptors, descriptors);
                 stats.transfer.record(elapsed);
                 drop(guard);
-                counter!("kvnixl_transfers_done_total", "agent" => self.agent()).increment(1);
-                counter!("kvnixl_bytes_total", "agent" => self.agent()).increment(done.bytes);
-                counter!("kvnixl_padding_bytes_total", "agent" => self.agent()).increment(done.padding_bytes);
-                counter!("kvnixl_descriptors_total", "agent" => self.agent()).increment(descriptors);
-                histogram!("kvnixl_transfer_seconds", "agent" => self.agent()).record(elapsed);
+                self.meters.done.increment(1);
+                self.meters.bytes.increment(done.bytes);
+                self.meters.padding_bytes.increment(done.padding_bytes);
+                self.meters.descriptors.increment(descriptors);
+                self.meters.transfer.record(elapsed);
                 None
             }
             Outcome::Unannounced => Some((&mut stats.transfers_failed.notification, "notification")),
@@ -230,23 +237,23 @@ impl Recorder {
         };
         if let Some((count, cause)) = failed {
             add(count, 1);
-            counter!("kvnixl_transfers_failed_total", "agent" => self.agent(), "cause" => cause).increment(1);
+            counter!("kvnixl_transfers_failed_total", "agent" => self.agent.clone(), "cause" => cause).increment(1);
         }
-        gauge!("kvnixl_in_flight_transfers", "agent" => self.agent()).decrement(1.0);
+        self.meters.in_flight_transfers.decrement(1.0);
     }
 
     pub(crate) fn left_quarantine(&self) {
         add(&mut self.stats().quarantine_left, 1);
-        counter!("kvnixl_quarantine_left_total", "agent" => self.agent()).increment(1);
+        self.meters.quarantine_left.increment(1);
     }
 
     pub(crate) fn notified(&self, sent: bool) {
         if sent {
             add(&mut self.stats().notifications_sent, 1);
-            counter!("kvnixl_notifications_sent_total", "agent" => self.agent()).increment(1);
+            self.meters.notifications_sent.increment(1);
         } else {
             add(&mut self.stats().notifications_failed, 1);
-            counter!("kvnixl_notifications_failed_total", "agent" => self.agent()).increment(1);
+            self.meters.notifications_failed.increment(1);
         }
     }
 
@@ -254,58 +261,85 @@ impl Recorder {
         let [kept, dropped] = [kept, dropped].map(|num| u64::try_from(num).unwrap_or(u64::MAX));
         if kept > 0 {
             add(&mut self.stats().notifications_received, kept);
-            counter!("kvnixl_notifications_received_total", "agent" => self.agent()).increment(kept);
+            self.meters.notifications_received.increment(kept);
         }
         if dropped > 0 {
             add(&mut self.stats().notifications_dropped, dropped);
-            counter!("kvnixl_notifications_dropped_total", "agent" => self.agent()).increment(dropped);
+            self.meters.notifications_dropped.increment(dropped);
         }
     }
 
     /// Bytes and descriptors of transfers that have not settled.
     pub(crate) fn in_flight(&self, bytes: u64, descriptors: u64) {
-        self.gauge("kvnixl_in_flight_bytes", bytes);
-        self.gauge("kvnixl_in_flight_descriptors", descriptors);
+        set(&self.meters.in_flight_bytes, bytes);
+        set(&self.meters.in_flight_descriptors, descriptors);
     }
 
     pub(crate) fn quarantined(&self, transfers: u64, bytes: u64) {
-        self.gauge("kvnixl_quarantined_transfers", transfers);
-        self.gauge("kvnixl_quarantined_bytes", bytes);
+        set(&self.meters.quarantined_transfers, transfers);
+        set(&self.meters.quarantined_bytes, bytes);
     }
+}
 
-    fn gauge(&self, name: &'static str, value: u64) {
-        #[expect(clippy::cast_precision_loss, reason = "the facade has only floating-point gauges")]
-        gauge!(name, "agent" => self.agent()).set(value as f64);
-    }
+fn set(gauge: &Gauge, value: u64) {
+    #[expect(clippy::cast_precision_loss, reason = "the facade has only floating-point gauges")]
+    gauge.set(value as f64);
 }
 
 fn add(count: &mut u64, more: u64) {
     *count = count.saturating_add(more);
 }
 
-/// Tells the installed recorder what the names mean.
-fn describe() {
-    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!("kvnixl_transfers_started_total", "transfers started");
-    describe_counter!("kvnixl_transfers_done_total", "transfers whose bytes are all in place");
-    describe_counter!("kvnixl_transfers_failed_total", "transfers failed, by first cause");
-    describe_counter!("kvnixl_transfers_refused_total", "transfers refused since too much was in flight");
-    describe_counter!("kvnixl_bytes_total", Unit::Bytes, "bytes of transfers that are done");
-    describe_counter!("kvnixl_padding_bytes_total", Unit::Bytes, "bytes of those that were padding");
-    describe_counter!("kvnixl_descriptors_total", "descriptors of transfers that are done");
-    describe_counter!("kvnixl_requests_total", "requests posted");
-    describe_histogram!("kvnixl_post_seconds", Unit::Seconds, "time inside a post");
-    describe_histogram!("kvnixl_transfer_seconds", Unit::Seconds, "from start to outcome of transfers that are done");
-    describe_counter!("kvnixl_notifications_sent_total", "notifications sent");
-    describe_counter!("kvnixl_notifications_failed_total", "notifications that could not be sent");
-    describe_counter!("kvnixl_notifications_received_total", "notifications handed out");
-    describe_counter!("kvnixl_notifications_dropped_total", "notifications dropped on arrival");
-    describe_counter!("kvnixl_quarantine_left_total", "quarantined transfers that have settled");
-    describe_gauge!("kvnixl_in_flight_transfers", "transfers without an outcome");
-    describe_gauge!("kvnixl_in_flight_bytes", Unit::Bytes, "bytes of transfers that have not settled");
-    describe_gauge!("kvnixl_in_flight_descriptors", "descriptors of transfers that have not settled");
-    describe_gauge!("kvnixl_quarantined_transfers", "transfers that have failed and not settled");
-    describe_gauge!("kvnixl_quarantined_bytes", Unit::Bytes, "bytes that may still land for those");
+/// An agent's metrics, looked up once: a look-up for each transfer would take longer than a small copy.
+macro_rules! meters {
+    ($($field:ident: $kind:ident = $name:literal, $unit:ident, $text:literal;)*) => {
+        struct Meters { $($field: meters!(@type $kind),)* }
+
+        impl Meters {
+            /// Tells the installed recorder what the names mean, and looks up this agent's.
+            fn new(agent: &SharedString) -> Self {
+                $(meters!(@describe $kind, $name, $unit, $text);)*
+                describe_counter!("kvnixl_transfers_failed_total", "transfers failed, by first cause");
+                Self { $($field: $kind!($name, "agent" => agent.clone()),)* }
+            }
+        }
+    };
+    (@type counter) => { Counter };
+    (@type gauge) => { Gauge };
+    (@type histogram) => { metrics::Histogram };
+    (@describe counter, $name:literal, $unit:ident, $text:literal) => { describe_counter!($name, Unit::$unit, $text) };
+    (@describe gauge, $name:literal, $unit:ident, $text:literal) => { describe_gauge!($name, Unit::$unit, $text) };
+    (@describe histogram, $name:literal, $unit:ident, $text:literal) => {
+        describe_histogram!($name, Unit::$unit, $text)
+    };
+}
+
+meters! {
+    started: counter = "kvnixl_transfers_started_total", Count, "transfers started";
+    done: counter = "kvnixl_transfers_done_total", Count, "transfers whose bytes are all in place";
+    refused: counter = "kvnixl_transfers_refused_total", Count, "transfers refused since too much was in flight";
+    bytes: counter = "kvnixl_bytes_total", Bytes, "bytes of transfers that are done";
+    padding_bytes: counter = "kvnixl_padding_bytes_total", Bytes, "bytes of those that were padding";
+    descriptors: counter = "kvnixl_descriptors_total", Count, "descriptors of transfers that are done";
+    requests: counter = "kvnixl_requests_total", Count, "requests posted";
+    post: histogram = "kvnixl_post_seconds", Seconds, "time inside a post";
+    transfer: histogram = "kvnixl_transfer_seconds", Seconds, "from start to outcome of transfers that are done";
+    notifications_sent: counter = "kvnixl_notifications_sent_total", Count, "notifications sent";
+    notifications_failed: counter = "kvnixl_notifications_failed_total", Count, "notifications that could not be sent";
+    notifications_received: counter = "kvnixl_notifications_received_total", Count, "notifications handed out";
+    notifications_dropped: counter = "kvnixl_notifications_dropped_total", Count, "notifications dropped on arrival";
+    quarantine_left: counter = "kvnixl_quarantine_left_total", Count, "quarantined transfers that have settled";
+    in_flight_transfers: gauge = "kvnixl_in_flight_transfers", Count, "transfers without an outcome";
+    in_flight_bytes: gauge = "kvnixl_in_flight_bytes", Bytes, "bytes of transfers that have not settled";
+    in_flight_descriptors: gauge = "kvnixl_in_flight_descriptors", Count, "descriptors of transfers that have not settled";
+    quarantined_transfers: gauge = "kvnixl_quarantined_transfers", Count, "transfers that have failed and not settled";
+    quarantined_bytes: gauge = "kvnixl_quarantined_bytes", Bytes, "bytes that may still land for those";
+}
+
+impl fmt::Debug for Meters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meters").finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

@@ -61,6 +61,39 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// What the transport says, for example that the peer is not known.
     fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn TransportRequest>>;
 
+    /// How many threads beside the posting thread may post what the kernel copies: see `crew`.
+    fn num_copiers(&self) -> usize {
+        0
+    }
+
+    /// Makes a copy thread's own way to peers, which knows all that is registered and loaded, now and later. Called
+    /// once by each copy thread, before its first request.
+    ///
+    /// # Errors
+    ///
+    /// What the transport says; the others go on without that thread.
+    fn start_copier(&self, _copier: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Reads what peers' transports say to a copy thread that has nothing else to do.
+    fn tend_copier(&self, _copier: usize) {}
+
+    /// As [`Transport::request`], on a copy thread's own way. Host memory on both sides.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::request`].
+    fn copier_request(
+        &self,
+        _copier: usize,
+        op: Op,
+        peer: &str,
+        pieces: &[Piece],
+    ) -> Result<Box<dyn TransportRequest>> {
+        self.request(op, peer, pieces)
+    }
+
     /// Sends a notification. May block while a request is being posted.
     ///
     /// # Errors
@@ -74,6 +107,22 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     ///
     /// What the transport says.
     fn notifications(&self) -> Result<Vec<(String, Vec<u8>)>>;
+}
+
+/// The way that a request takes: the agent's own, or that of a copy thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route<'a> {
+    pub(crate) transport: &'a dyn Transport,
+    pub(crate) copier: Option<usize>,
+}
+
+impl Route<'_> {
+    pub(crate) fn request(self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn TransportRequest>> {
+        match self.copier {
+            None => self.transport.request(op, peer, pieces),
+            Some(copier) => self.transport.copier_request(copier, op, peer, pieces),
+        }
+    }
 }
 
 /// A request, from preparation until nothing can land any more.

@@ -227,6 +227,44 @@ fn nixl_metadata_that_is_damaged_is_refused_and_other_peers_stay() {
 }
 
 #[test]
+fn copy_threads_share_what_is_large_and_every_byte_arrives() {
+    let len = 16 << 20;
+    let mut remote = PeerProcess::spawn(Via::Default, len, 1);
+    let local = Worker::nixl("decode", Via::Default, len, 2);
+    let peer = local.agent.connect(&remote.blob).unwrap();
+    assert_eq!(local.agent.stats().copy_threads, 0);
+    // Rows in another order at the peer; the halves of this worker are written by two transfers at once.
+    let rows = |num: u64, from: u64| -> Vec<Descriptor> {
+        let len = (len as u64) / num;
+        (from..from + num / 2).map(|i| descriptor(i * len, (i * 5 + 3) % num * len, len)).collect()
+    };
+    let start = Instant::now();
+    for num in [2048, 64, 8].into_iter().cycle() {
+        local.memory.write(0, &common::pattern(2, 0, len));
+        let (first, second) = (rows(num, 0), rows(num, num / 2));
+        let transfers =
+            [&first, &second].map(|rows| local.agent.start(&peer, Op::Read, rows, TransferOptions::default()).unwrap());
+        for transfer in transfers {
+            transfer.wait(PATIENCE).unwrap();
+        }
+        let whole: Vec<Descriptor> = first.into_iter().chain(second).collect();
+        let (before, theirs) = (common::pattern(2, 0, len), common::pattern(1, 0, len));
+        assert!(local.memory.read(0, len) == expected(&before, &theirs, &whole), "{num} rows");
+        // With and without the threads, which need a moment.
+        if local.agent.stats().copy_threads > 0 && num == 8 {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE * 3, "no copy thread is ready");
+    }
+    let ours = common::pattern(9, 0, len);
+    local.memory.write(0, &ours);
+    let write: Vec<Descriptor> = (0..256).map(|i| descriptor(i << 16, i << 16, 1 << 16)).collect();
+    local.agent.start(&peer, Op::Write, &write, TransferOptions::default()).unwrap().wait(PATIENCE).unwrap();
+    assert!(remote.holds(0, len, 9, 0));
+    local.agent.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
 fn notifications_arrive_while_a_big_transfer_runs() {
     let mut remote = PeerProcess::spawn(Via::Default, 256 * MIB, 1);
     let local = Worker::nixl("decode", Via::Default, 256 * MIB, 2);

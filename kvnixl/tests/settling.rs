@@ -100,6 +100,36 @@ fn a_request_whose_first_descriptor_fails_is_not_done_though_its_last_succeeds()
     }
 }
 
+/// Waits until the copy threads carry what is large.
+fn share(local: &Worker, peer: &Peer) {
+    let start = Instant::now();
+    while local.agent.stats().copy_threads == 0 {
+        assert!(start.elapsed() < PATIENCE, "no copy thread is ready");
+        let read = local.agent.start(peer, Op::Read, &whole(local.memory.len()), TransferOptions::default()).unwrap();
+        read.wait(PATIENCE).unwrap();
+    }
+}
+
+#[test]
+fn a_shared_transfer_of_which_any_piece_fails_is_not_done() {
+    let rows: Vec<Descriptor> = (0..512).map(|i| descriptor(i * 8192, i * 8192, 8192)).collect();
+    for op in [Op::Read, Op::Write] {
+        // In the first request, in the middle of one, at the end of one, and the last of all.
+        for bad in [1, 77, 255, 510] {
+            let (mut remote, local, peer) = pair(Via::Default, 4 * MIB);
+            share(&local, &peer);
+            // From before the row's first byte: a copy that is cut short within a row is said to be whole.
+            remote.unmap(bad * 8192 - 4096, 16 << 10);
+            let transfer = local.agent.start(&peer, op, &rows, TransferOptions::default()).unwrap();
+            let ended = transfer.wait(PATIENCE);
+            assert!(matches!(ended, Err(Error::TransferFailed { .. })), "{op:?} {bad}: {ended:?}");
+            remote.kill();
+            settles(&local.agent, &transfer);
+            local.agent.shutdown(PATIENCE).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_peer_killed_before_anything_was_exchanged_fails_the_first_transfer_which_settles() {
     for via in [Via::Default, Via::Tcp] {

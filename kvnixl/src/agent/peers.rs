@@ -118,6 +118,7 @@ impl Agent {
         if known.is_none() {
             self.warn_of_barriers(&name, incarnation, &locality);
         }
+        let has_failed = known.as_ref().map(|peer| peer.has_failed.clone()).unwrap_or_default();
         let unsettled = known.map(|peer| peer.unsettled.clone()).unwrap_or_default();
         let inner = Arc::new(PeerInner {
             name: name.clone(),
@@ -130,6 +131,7 @@ impl Agent {
             unsettled,
             locality,
             watch,
+            has_failed,
         });
         if let Some(old) = peers.by_name.insert(name, inner.clone()).filter(|old| old.incarnation != incarnation) {
             peers.retired.push(old);
@@ -154,6 +156,7 @@ impl Agent {
         let transport = self.transport()?;
         self.forget(&peer.inner.transport_name);
         transport.load_peer(&peer.inner.metadata)?;
+        peer.inner.has_failed.store(false, Ordering::Release);
         tracing::info!(agent = %self.name, peer = peer.name(), incarnation = peer.incarnation(), "peer reconnected");
         Ok(())
     }

@@ -1,21 +1,25 @@
 //! How a transfer starts.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kvplan::{Descriptor, Descriptors, Op};
+use kvspec::MemKind;
 
 use super::Agent;
-use crate::batch::{Pieces, num_bytes};
+use crate::batch::{num_bytes, weight};
 use crate::error::{Error, Result};
 use crate::gate::InUse;
+use crate::host::Locality;
+use crate::job::{Holdings, Job, Subject};
 use crate::memory;
 use crate::notify;
 use crate::peer::Peer;
-use crate::poster::Job;
 use crate::quarantine::Claim;
 use crate::state::TransferStats;
 use crate::transfer::{Shared, Transfer, TransferOptions};
+use crate::transport::Route;
 
 impl Agent {
     /// Starts moving the descriptors of a plan: [`Op::Read`] from the peer, [`Op::Write`] to it. An empty list is
@@ -111,30 +115,51 @@ impl Agent {
         let stats = TransferStats { bytes, padding_bytes, descriptors: descriptors.len(), ..TransferStats::default() };
         let shared =
             Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone(), self.wake.clone()));
-        let job = Job {
-            shared: shared.clone(),
+        let weight = weight(bytes, pieces.len());
+        let subject = Subject {
             request,
             op,
             peer: peer.inner.transport_name.clone(),
             incarnation: peer.incarnation(),
             watch: peer.inner.watch.clone(),
-            pieces: Pieces::new(pieces),
-            limits,
-            notify,
-            // A deadline beyond the clock's range is none.
-            deadline: deadline.and_then(|deadline| shared.started.checked_add(deadline)),
-            outstanding: Vec::new(),
-            stuck: Vec::new(),
-            probe: None,
-            failed: None,
-            looked: shared.started,
-            in_use,
-            claim: Some(claim),
+            has_failed: peer.inner.has_failed.clone(),
         };
-        if let Err(error) = self.poster().submit(job, &self.name) {
+        // A copy within this host costs a core; RDMA and devices do that by themselves.
+        let is_shared = weight >= limits.shared_weight
+            && *peer.locality() == Locality::SameHost
+            && pieces.iter().all(|piece| (piece.local_mem, piece.remote_mem) == (MemKind::Dram, MemKind::Dram));
+        // A deadline beyond the clock's range is none.
+        let deadline = deadline.and_then(|deadline| shared.started.checked_add(deadline));
+        let holdings = Holdings { pieces, notify, in_use, claim };
+        let job = Arc::new(Job::new(shared.clone(), subject, limits, deadline, is_shared, holdings));
+        let is_inline = weight <= limits.inline_weight && self.unsettled() <= 1;
+        let submitted = if is_inline && self.post_here(&job)? { Ok(()) } else { self.poster().submit(job, &self.name) };
+        if let Err(error) = submitted {
             shared.refuse();
             return Err(error);
         }
         Ok(Transfer { shared })
+    }
+    /// Posts all of a small transfer in this thread. Whether it is over; else somebody has to look after it.
+    fn post_here(&self, job: &Arc<Job>) -> Result<bool> {
+        self.poster().check(&self.name).inspect_err(|_| job.shared.refuse())?;
+        let route = Route { transport: &**self.transport()?, copier: None };
+        let post = || {
+            // It may be too late already, or move nothing.
+            job.look_after(route, false);
+            while let Some((request, _)) = job.take(1) {
+                job.post(request, route, None);
+            }
+        };
+        match catch_unwind(AssertUnwindSafe(post)) {
+            Ok(()) => Ok(job.is_over()),
+            Err(_) => {
+                tracing::error!("a post panicked; this is a bug");
+                job.abandon(&self.name, true);
+                // Never settled: the memory under it stays in use for ever.
+                std::mem::forget(job.clone());
+                Err(Error::NoThread { why: "a post panicked; this is a bug".to_owned() })
+            }
+        }
     }
 }

@@ -43,10 +43,16 @@ impl NixlDescriptor for Region {
 impl Bare {
     /// An agent with `len` bytes at `base` registered; its backend has the parameters that `super::nixl` gives.
     pub fn new(name: &str, via: Via, base: usize, len: usize) -> Self {
+        let params: &[(&str, &str)] = if via == Via::Tcp { &[("engine_config", "TLS=tcp")] } else { &[] };
+        Self::with(name, params, base, len)
+    }
+
+    /// The same, with these parameters of the backend.
+    pub fn with(name: &str, params: &[(&str, &str)], base: usize, len: usize) -> Self {
         Library::load(None).unwrap();
         let config = AgentConfig { thread_sync: ThreadSync::Strict, pthr_delay_us: 1000, ..AgentConfig::default() };
         let agent = Agent::new_configured(name, &config).unwrap();
-        let params = Params::from((via == Via::Tcp).then_some(("engine_config", "TLS=tcp"))).unwrap();
+        let params = Params::from(params.iter().copied()).unwrap();
         let backend = agent.create_backend("UCX", &params).unwrap();
         let mut options = OptArgs::new().unwrap();
         options.add_backend(&backend).unwrap();

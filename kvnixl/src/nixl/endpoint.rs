@@ -1,9 +1,8 @@
-//! The transport on NIXL.
+//! An agent of NIXL: memory that it knows, peers that it reaches, requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -15,38 +14,11 @@ use nixl_sys::{
 };
 
 use crate::error::{Error, Result};
-use crate::library::Library;
 use crate::memory::shown;
-use crate::transport::{Piece, Progress, RequestFailed, Transport, TransportRequest};
-
-/// How NIXL is set up for an agent.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct NixlOptions {
-    /// `libnixl_capi.so` or its folder; `None` searches, see [`library`](crate::library).
-    pub library: Option<PathBuf>,
-    /// NIXL plugin that moves the bytes.
-    pub backend: String,
-    /// Parameters of the plugin, for example `num_threads`. Empty takes the plugin's defaults.
-    pub backend_params: BTreeMap<String, String>,
-    /// How long NIXL's progress thread sleeps between two looks, 1 ms by default. NIXL's own default of 0 spins: a whole
-    /// core for each idle agent.
-    pub progress_delay: Duration,
-}
-
-impl Default for NixlOptions {
-    fn default() -> Self {
-        Self {
-            library: None,
-            backend: "UCX".to_owned(),
-            backend_params: BTreeMap::new(),
-            progress_delay: Duration::from_micros(1000),
-        }
-    }
-}
+use crate::transport::{Piece, Progress, RequestFailed, TransportRequest};
 
 /// An agent of NIXL.
-pub(crate) struct NixlTransport {
+pub(crate) struct Endpoint {
     name: String,
     // Dropped in this order: registrations before the agent that they belong to.
     registrations: Mutex<Vec<RegistrationHandle>>,
@@ -54,19 +26,24 @@ pub(crate) struct NixlTransport {
     agent: nixl_sys::Agent,
 }
 
-impl NixlTransport {
-    pub(crate) fn new(name: &str, options: &NixlOptions) -> Result<Self> {
-        Library::load(options.library.as_deref())?;
+impl Endpoint {
+    /// An agent with one backend. Without a delay it has no progress thread.
+    pub(super) fn new(
+        name: &str,
+        backend: &str,
+        params: &BTreeMap<String, String>,
+        progress_delay: Option<Duration>,
+    ) -> Result<Self> {
         let config = AgentConfig {
             thread_sync: ThreadSync::Strict,
-            pthr_delay_us: u64::try_from(options.progress_delay.as_micros()).unwrap_or(u64::MAX),
+            enable_prog_thread: progress_delay.is_some(),
+            pthr_delay_us: progress_delay.map_or(0, |delay| u64::try_from(delay.as_micros()).unwrap_or(u64::MAX)),
             ..AgentConfig::default()
         };
         let agent = nixl_sys::Agent::new_configured(name, &config).map_err(failed("create_agent", name))?;
-        let params = Params::from(options.backend_params.iter().map(|(key, value)| (key.as_str(), value.as_str())))
-            .map_err(failed("create_params", &options.backend))?;
-        let backend =
-            agent.create_backend(&options.backend, &params).map_err(failed("create_backend", &options.backend))?;
+        let params = Params::from(params.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+            .map_err(failed("create_params", backend))?;
+        let backend = agent.create_backend(backend, &params).map_err(failed("create_backend", backend))?;
         Ok(Self { name: name.to_owned(), registrations: Mutex::default(), backend, agent })
     }
 
@@ -83,8 +60,7 @@ impl NixlTransport {
 
 /// Adds call and subject to NIXL's answer.
 fn failed(call: &'static str, subject: impl fmt::Display) -> impl FnOnce(NixlError) -> Error {
-    let subject = subject.to_string();
-    move |source| Error::Nixl { call, subject, source }
+    move |source| Error::Nixl { call, subject: subject.to_string(), source }
 }
 
 /// NIXL does not give out what it has counted.
@@ -92,12 +68,12 @@ fn lost(agent: &str, sender: &str, error: &NixlError) {
     tracing::warn!(agent, sender, %error, "dropped a sender's notifications");
 }
 
-impl Transport for NixlTransport {
-    fn name(&self) -> &str {
+impl Endpoint {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    unsafe fn register(&self, ranges: &[MemoryRange]) -> Result<()> {
+    pub(super) unsafe fn register(&self, ranges: &[MemoryRange]) -> Result<()> {
         let mut handles = Vec::with_capacity(ranges.len());
         let options = self.options()?;
         for range in ranges {
@@ -111,15 +87,15 @@ impl Transport for NixlTransport {
         Ok(())
     }
 
-    fn deregister(&self) {
+    pub(super) fn deregister(&self) {
         self.registrations().clear();
     }
 
-    fn metadata(&self) -> Result<Vec<u8>> {
+    pub(super) fn metadata(&self) -> Result<Vec<u8>> {
         self.agent.get_local_md().map_err(failed("get_local_md", &self.name))
     }
 
-    fn load_peer(&self, metadata: &[u8]) -> Result<String> {
+    pub(super) fn load_peer(&self, metadata: &[u8]) -> Result<String> {
         let subject = || format!("{} bytes of peer metadata", metadata.len());
         // nixl-sys panics on an agent name that is not UTF-8; no lock is held then.
         match catch_unwind(AssertUnwindSafe(|| self.agent.load_remote_md(metadata))) {
@@ -128,11 +104,11 @@ impl Transport for NixlTransport {
         }
     }
 
-    fn forget_peer(&self, peer: &str) -> Result<()> {
+    pub(super) fn forget_peer(&self, peer: &str) -> Result<()> {
         self.agent.invalidate_remote_md(peer).map_err(failed("invalidate_remote_md", peer))
     }
 
-    fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn TransportRequest>> {
+    pub(super) fn request(&self, op: Op, peer: &str, pieces: &[Piece]) -> Result<Box<dyn TransportRequest>> {
         let list = |mem| XferDescList::new(mem_type(mem)).map_err(failed("create_xfer_dlist", peer));
         let first = pieces.first().ok_or_else(|| failed("create_xfer_req", peer)(NixlError::InvalidParam))?;
         let (mut local, mut remote) = (list(first.local_mem)?, list(first.remote_mem)?);
@@ -145,19 +121,19 @@ impl Transport for NixlTransport {
             Op::Read => XferOp::Read,
             Op::Write => XferOp::Write,
         };
-        let options = self.options()?;
+        // Without options: there is one backend, and making them takes as long as a small copy.
         let request = self
             .agent
-            .create_xfer_req(op, &local, &remote, peer, Some(&options))
+            .create_xfer_req(op, &local, &remote, peer, None)
             .map_err(failed("create_xfer_req", format_args!("{} descriptors with {peer}", pieces.len())))?;
         Ok(Box::new(NixlRequest { agent: self.agent.clone(), peer: peer.to_owned(), request, final_since: None }))
     }
 
-    fn notify(&self, peer: &str, message: &[u8]) -> Result<()> {
+    pub(super) fn notify(&self, peer: &str, message: &[u8]) -> Result<()> {
         self.agent.send_notification(peer, message, Some(&self.backend)).map_err(failed("gen_notif", peer))
     }
 
-    fn notifications(&self) -> Result<Vec<(String, Vec<u8>)>> {
+    pub(super) fn notifications(&self) -> Result<Vec<(String, Vec<u8>)>> {
         // A new map each time: NIXL appends to the one given and never clears it.
         let mut map = NotificationMap::new().map_err(failed("create_notif_map", &self.name))?;
         self.agent.get_notifications(&mut map, None).map_err(failed("get_notifs", &self.name))?;
@@ -180,9 +156,9 @@ impl Transport for NixlTransport {
     }
 }
 
-impl fmt::Debug for NixlTransport {
+impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NixlTransport").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
