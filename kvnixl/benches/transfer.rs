@@ -173,8 +173,9 @@ fn rates() {
 }
 
 /// A descriptor in pieces.
-fn cut(row: &Descriptor, piece: u64) -> impl Iterator<Item = Descriptor> {
-    let at = |from: u64| descriptor(row.local_offset + from, row.remote_offset + from, piece.min(row.len - from));
+fn cut(row: &Descriptor, piece: u64) -> impl Iterator<Item = Descriptor> + use<> {
+    let row = *row;
+    let at = move |from: u64| descriptor(row.local_offset + from, row.remote_offset + from, piece.min(row.len - from));
     (0..row.len).step_by(usize::try_from(piece).unwrap()).map(at)
 }
 
@@ -220,12 +221,19 @@ fn fair() {
     println!("\nfairness: a read beside one of {} MiB in rows of 64 KiB, us (medians, 90 %)", bytes / MIB);
     println!("{:<22}{:>12}{:>12}{:>12}{:>12}{:>8}", "rows", "alone", "beside", "90 %", "times", "reads");
     for (num, len) in [(1, 4 * KIB), (16, 64 * KIB), (1, MIB)] {
-        let rows = rows(num, len);
-        let timed = || seconds(|| start(&rows).wait(PATIENCE).unwrap()).0 * 1e6;
+        // Elsewhere each time: what was just read is still in the caches.
+        let span = num * len;
+        let mut at = 0;
+        let mut timed = || {
+            at = (at + 37 * span) % (bytes - span);
+            let moved = |row: &Descriptor| descriptor(row.local_offset + at, row.remote_offset + at, row.len);
+            let rows: Vec<Descriptor> = rows(num, len).iter().map(moved).collect();
+            seconds(|| start(&rows).wait(PATIENCE).unwrap()).0 * 1e6
+        };
         let mut alone: Vec<f64> = (0..201).map(|_| timed()).collect();
         let mut beside = Vec::new();
         while beside.len() < 201 {
-            let large = start(&self::rows(bytes / (64 * KIB), 64 * KIB));
+            let large = start(&rows(bytes / (64 * KIB), 64 * KIB));
             while !large.state().is_finished() {
                 beside.push(timed());
                 std::thread::sleep(Duration::from_millis(1));

@@ -68,6 +68,8 @@ pub struct Agent {
     peers: Mutex<Peers>,
     poster: Mutex<Poster>,
     unsettled: Arc<AtomicUsize>,
+    /// Those that the copy threads may not carry.
+    unshared: Arc<AtomicUsize>,
     next_transfer: AtomicU64,
     has_exchange: Arc<AtomicBool>,
     /// Writes of its exchanges that have not settled, also of those that were dropped.
@@ -151,6 +153,7 @@ impl Agent {
             peers: Mutex::default(),
             poster,
             unsettled: Arc::default(),
+            unshared: Arc::default(),
             next_transfer: AtomicU64::new(1),
             has_exchange: Arc::default(),
             exchange_writes: Arc::default(),

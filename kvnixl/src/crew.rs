@@ -5,7 +5,7 @@
 //! waits for one of them to be free. So each copy thread has an agent of NIXL to itself: it posts, and knows when its
 //! bytes are in place. They are made when the first large transfer wants them, and cost nothing while they sleep.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -29,39 +29,35 @@ pub(crate) struct Crew {
     panicked: AtomicBool,
 }
 
-/// Each transfer is served request by request. A new one goes first, in turn with those that have begun: what is small
-/// does not wait for what is large, and what is large does not stand still.
+/// Each transfer is served request by request, the one first that has been served least since it began: what is small
+/// does not wait for what is large, and many share evenly. A new one begins where those stand that are served now, so
+/// that nobody stands still for it (start-time fair queueing).
 #[derive(Debug, Default)]
 struct Queue {
-    fresh: VecDeque<Arc<Job>>,
-    begun: VecDeque<Arc<Job>>,
-    served_fresh: bool,
+    /// By how much each was served, and by number.
+    waiting: BTreeMap<(u64, u64), Arc<Job>>,
+    /// How much the one had been served that was served last.
+    now: u64,
     stop: bool,
 }
 
 impl Queue {
-    fn next(&mut self) -> Option<Arc<Job>> {
-        let begun_first = std::mem::take(&mut self.served_fresh);
-        let next = if begun_first { self.begun.pop_front() } else { None };
-        let next = next.or_else(|| {
-            let fresh = self.fresh.pop_front();
-            self.served_fresh = fresh.is_some();
-            fresh
-        });
-        next.or_else(|| self.begun.pop_front())
+    fn put(&mut self, served: u64, job: Arc<Job>) {
+        self.waiting.insert((served, job.shared.id), job);
     }
 
     /// The next request of the next transfer that has one.
     fn take(&mut self, num_threads: usize) -> Option<(Arc<Job>, Request)> {
-        while let Some(job) = self.next() {
+        while let Some(((served, _), job)) = self.waiting.pop_first() {
+            self.now = served;
             let taken = job.take(num_threads);
             match &taken {
-                Some((_, true)) => self.begun.push_back(job.clone()),
+                Some(taken) if !taken.is_last => self.put(served.saturating_add(taken.request.weight()), job.clone()),
                 // All is taken, or too much is under way: who ends one of its requests queues it again.
                 _ => job.leave_queue(),
             }
-            if let Some((request, _)) = taken {
-                return Some((job, request));
+            if let Some(taken) = taken {
+                return Some((job, taken.request));
             }
         }
         None
@@ -108,13 +104,13 @@ impl Crew {
     }
 
     /// Hands over a transfer, unless it is in the queue or has nothing to be posted now.
-    pub(crate) fn offer(&self, job: &Arc<Job>, is_new: bool) {
+    pub(crate) fn offer(&self, job: &Arc<Job>) {
         if !job.enter_queue() {
             return;
         }
         let mut queue = self.lock();
-        let line = if is_new { &mut queue.fresh } else { &mut queue.begun };
-        line.push_back(job.clone());
+        let now = queue.now;
+        queue.put(now, job.clone());
         drop(queue);
         self.work.notify_all();
     }
@@ -136,17 +132,30 @@ impl Crew {
         }
         self.ready.fetch_add(1, Ordering::AcqRel);
         let route = Route { transport, copier: Some(copier) };
+        // Whose request this thread has posted last.
+        let mut served: Option<Arc<Job>> = None;
         let mut queue = self.lock();
         while !queue.stop {
-            match queue.take(self.num_ready()) {
+            let next = queue.take(self.num_ready());
+            if let Some(served) =
+                served.take_if(|served| !next.as_ref().is_some_and(|(job, _)| Arc::ptr_eq(job, served)))
+            {
+                drop(queue);
+                served.leave(route);
+                queue = self.lock();
+                if next.is_none() {
+                    continue;
+                }
+            }
+            match next {
                 Some((job, request)) => {
                     drop(queue);
                     job.post(request, route, None);
-                    self.offer(&job, false);
+                    self.offer(&job);
                     if job.needs_polls() {
                         roused();
                     }
-                    drop(job);
+                    served = Some(job);
                     queue = self.lock();
                 }
                 None => {
@@ -166,7 +175,7 @@ impl Crew {
     /// Waits for work, and leaves it where it is. `false` at the end.
     fn wait_for_the_first(&self) -> bool {
         let queue = self.lock();
-        let is_idle = |queue: &mut Queue| !queue.stop && queue.fresh.is_empty() && queue.begun.is_empty();
+        let is_idle = |queue: &mut Queue| !queue.stop && queue.waiting.is_empty();
         !self.work.wait_while(queue, is_idle).unwrap_or_else(|poisoned| poisoned.into_inner()).stop
     }
 

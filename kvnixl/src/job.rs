@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use kvplan::Op;
 
-use crate::batch::{Limits, Pieces};
+use crate::batch::{Limits, Pieces, weight};
 use crate::error::{Error, Result};
 use crate::gate::{Gate, InUse};
 use crate::host::Watch;
@@ -57,7 +57,7 @@ struct Work {
     /// Failed with no proof that they have settled. Kept: a released request may still write.
     stuck: Vec<Posted>,
     /// Move nothing, one for each route taken: has a connection failed under a request that says that it is done?
-    probes: Vec<(Option<usize>, Box<dyn TransportRequest>)>,
+    probes: Vec<Probe>,
     notify: Option<Vec<u8>>,
     /// When the transfer failed.
     failed: Option<Instant>,
@@ -71,9 +71,46 @@ struct Work {
     is_queued: bool,
 }
 
+/// A request that moves nothing, and is posted as often as one wants to know.
+#[derive(Debug)]
+struct Probe {
+    copier: Option<usize>,
+    request: Box<dyn TransportRequest>,
+    /// A request has ended since it was posted last.
+    is_due: bool,
+}
+
+impl Probe {
+    /// Whether the connection has failed.
+    fn ask(&mut self, route: Route<'_>) -> Result<()> {
+        self.is_due = false;
+        // NIXL hears of a failed connection when it makes progress; a copy thread's makes none by itself.
+        if let Some(copier) = self.copier {
+            route.transport.tend_copier(copier);
+        }
+        // On a busy connection it is in progress: that is no error either, and nothing lands when it is dropped.
+        self.request.post().map(drop).map_err(|RequestFailed { cause, .. }| cause)
+    }
+}
+
 /// The pieces of one request. Clones are the same request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request(Arc<Vec<Piece>>);
+
+/// A request that a thread has taken to post.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) request: Request,
+    /// Nothing is left to take.
+    pub(crate) is_last: bool,
+}
+
+impl Request {
+    /// How long it takes, as bytes that are copied in the same time.
+    pub(crate) fn weight(&self) -> u64 {
+        weight(self.0.iter().map(|piece| piece.len).sum(), self.0.len())
+    }
+}
 
 /// A request that NIXL has, and what it moves.
 #[derive(Debug)]
@@ -201,8 +238,8 @@ impl Job {
     }
 
     /// Takes the next request, if there is one and it may be posted now. With several threads the last requests are
-    /// smaller, so that all threads end at about the same time. Says whether more is left.
-    pub(crate) fn take(&self, num_threads: usize) -> Option<(Request, bool)> {
+    /// smaller, so that all threads end at about the same time.
+    pub(crate) fn take(&self, num_threads: usize) -> Option<Taken> {
         let mut work = self.work();
         let ended = self.shared.is_finished() || self.shared.standing.is_cancelled();
         if ended || work.pieces.is_empty() || work.under_way() >= self.limits.outstanding_requests {
@@ -213,7 +250,7 @@ impl Job {
         work.pieces.take(&share, &mut pieces);
         let request = Request(Arc::new(pieces));
         work.posting.push(request.clone());
-        Some((request, !work.pieces.is_empty()))
+        Some(Taken { request, is_last: work.pieces.is_empty() })
     }
 
     /// Posts a request that was taken, and ends the transfer if it was the last.
@@ -229,7 +266,25 @@ impl Job {
             }
             Err(cause) => self.give_up(&mut work, cause),
         }
+        if work.pieces.is_empty() {
+            self.ask(&mut work, route);
+        }
         self.advance(&mut work, route);
+    }
+
+    /// A copy thread turns to something else, so that its connection will be busy: asks it while it is not.
+    pub(crate) fn leave(&self, route: Route<'_>) {
+        let mut work = self.work();
+        self.ask(&mut work, route);
+    }
+
+    /// Asks whether the connection of a route has failed, if a request has ended since it was asked.
+    fn ask(&self, work: &mut Work, route: Route<'_>) {
+        let due = work.probes.iter_mut().find(|probe| probe.copier == route.copier && probe.is_due);
+        if let Some(Err(cause)) = due.map(|probe| probe.ask(route)) {
+            self.heard(&cause, false);
+            self.give_up(work, cause);
+        }
     }
 
     /// Creates a request and posts it, unless the transfer has failed meanwhile.
@@ -245,25 +300,37 @@ impl Job {
         }
         let start = Instant::now();
         let mut made = route.request(self.op, &self.peer, &request.0)?;
-        if let [_, .., last] = request.0[..] {
-            // Only this thread takes this route.
-            let is_probed = self.work().probes.iter().any(|(copier, _)| *copier == route.copier);
-            if !is_probed {
-                let probe = route.request(self.op, &self.peer, &[Piece { len: 0, ..last }])?;
-                self.work().probes.push((route.copier, probe));
+        let mut probe = self.probe(request, route)?;
+        let prepared = Instant::now();
+        let posting = match gate {
+            Some(gate) if gate.is_wanted() => {
+                give_way(gate);
+                Instant::now()
             }
-        }
-        let prepare = start.elapsed();
-        if let Some(gate) = gate {
-            give_way(gate);
-        }
+            _ => prepared,
+        };
         if self.shared.is_finished() {
             return Ok(None);
         }
-        let start = Instant::now();
         let posted = made.post();
-        self.shared.count_request(prepare, start.elapsed());
+        self.shared.count_request(prepared - start, posting.elapsed());
+        if let Some(mut probe) = probe.take() {
+            probe.is_due = true;
+            self.work().probes.push(probe);
+        }
         Ok(Some((made, posted)))
+    }
+
+    /// Takes the probe of a route, for a request whose last descriptor does not speak for all.
+    fn probe(&self, request: &Request, route: Route<'_>) -> Result<Option<Probe>> {
+        let [_, .., last] = request.0[..] else { return Ok(None) };
+        let mut work = self.work();
+        if let Some(index) = work.probes.iter().position(|probe| probe.copier == route.copier) {
+            return Ok(Some(work.probes.swap_remove(index)));
+        }
+        drop(work);
+        let request = route.request(self.op, &self.peer, &[Piece { len: 0, ..last }])?;
+        Ok(Some(Probe { copier: route.copier, request, is_due: false }))
     }
 
     /// Polls what is in progress, and ends the transfer when it is time: done, cancelled, stopping, too late. Says
@@ -330,14 +397,12 @@ impl Job {
 
     /// Everything is in place, unless a connection has failed: tells the peer, then the owner.
     fn complete(&self, work: &mut Work, route: Route<'_>) {
-        for (copier, mut probe) in std::mem::take(&mut work.probes) {
-            // NIXL hears of a failed connection when it makes progress; a copy thread's makes none by itself.
-            if let Some(copier) = copier {
-                route.transport.tend_copier(copier);
-            }
-            // On a busy connection it is in progress: that is no error either, and nothing lands when it is dropped.
-            if let Err(RequestFailed { cause, settled }) = probe.post() {
-                self.heard(&cause, settled);
+        // Those that the copy threads have not asked themselves.
+        while let Some(mut probe) = work.probes.pop() {
+            if probe.is_due
+                && let Err(cause) = probe.ask(route)
+            {
+                self.heard(&cause, false);
                 return self.give_up(work, cause);
             }
         }
@@ -437,9 +502,6 @@ impl Job {
 
 /// Lets callers go first, for at most a millisecond: they must not starve transfers either.
 fn give_way(gate: &Gate) {
-    if !gate.is_wanted() {
-        return;
-    }
     let start = Instant::now();
     while gate.is_wanted() && start.elapsed() < Duration::from_millis(1) {
         thread::yield_now();

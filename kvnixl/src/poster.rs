@@ -53,7 +53,7 @@ impl Poster {
         if job.is_shared {
             self.check(agent)?;
             // At once: waking one thread to wake another takes longer than many a copy.
-            self.crew.offer(&job, true);
+            self.crew.offer(&job);
         }
         self.inbox.push(job).map_err(|refused| refusal(refused, agent))
     }
@@ -190,12 +190,12 @@ impl Worker {
         let route = Route { transport: &*self.transport, copier: None };
         let moved = job.look_after(route, stopping);
         if self.is_carried(job) {
-            self.crew.offer(job, false);
+            self.crew.offer(job);
             return moved;
         }
         match job.take(1) {
-            Some((request, _)) => {
-                job.post(request, route, Some(&self.gate));
+            Some(taken) => {
+                job.post(taken.request, route, Some(&self.gate));
                 true
             }
             None => moved,

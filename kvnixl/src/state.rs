@@ -143,8 +143,12 @@ impl Standing {
 
     /// Waits until it stands as wanted, at most so long; how it stands then.
     pub(crate) fn wait(&self, longest: Duration, wanted: impl Fn(&TransferState) -> bool) -> TransferState {
-        let start = Instant::now();
         let mut status = self.status();
+        let state = status.state();
+        if wanted(&state) {
+            return state;
+        }
+        let start = Instant::now();
         loop {
             let state = status.state();
             let left = longest.saturating_sub(start.elapsed());

@@ -129,7 +129,7 @@ impl Route<'_> {
 ///
 /// A request that is in progress must not be dropped, unless it moves nothing: NIXL keeps writing after a release.
 pub(crate) trait TransportRequest: Send + fmt::Debug {
-    /// Starts it. Called once. May copy everything before it returns.
+    /// Starts it; called once. May copy everything before it returns. One that moves nothing may be started again.
     ///
     /// # Errors
     ///

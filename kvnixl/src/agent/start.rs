@@ -101,6 +101,14 @@ impl Agent {
         if is_of_exchange && op == Op::Write {
             in_use.push(InUse::new(&self.exchange_writes));
         }
+        // A copy within this host costs a core; RDMA and devices do that by themselves.
+        let weight = weight(bytes, pieces.len());
+        let is_shared = weight >= limits.shared_weight
+            && *peer.locality() == Locality::SameHost
+            && pieces.iter().all(|piece| (piece.local_mem, piece.remote_mem) == (MemKind::Dram, MemKind::Dram));
+        if !is_shared {
+            in_use.push(InUse::new(&self.unshared));
+        }
         let id = self.next_transfer.fetch_add(1, Ordering::Relaxed);
         let span = tracing::debug_span!(
             "transfer",
@@ -115,7 +123,6 @@ impl Agent {
         let stats = TransferStats { bytes, padding_bytes, descriptors: descriptors.len(), ..TransferStats::default() };
         let shared =
             Arc::new(Shared::new(id, peer.name().to_owned(), stats, span, self.ledger.clone(), self.wake.clone()));
-        let weight = weight(bytes, pieces.len());
         let subject = Subject {
             request,
             op,
@@ -124,15 +131,12 @@ impl Agent {
             watch: peer.inner.watch.clone(),
             has_failed: peer.inner.has_failed.clone(),
         };
-        // A copy within this host costs a core; RDMA and devices do that by themselves.
-        let is_shared = weight >= limits.shared_weight
-            && *peer.locality() == Locality::SameHost
-            && pieces.iter().all(|piece| (piece.local_mem, piece.remote_mem) == (MemKind::Dram, MemKind::Dram));
         // A deadline beyond the clock's range is none.
         let deadline = deadline.and_then(|deadline| shared.started.checked_add(deadline));
         let holdings = Holdings { pieces, notify, in_use, claim };
         let job = Arc::new(Job::new(shared.clone(), subject, limits, deadline, is_shared, holdings));
-        let is_inline = weight <= limits.inline_weight && self.unsettled() <= 1;
+        // The posting thread is not at it: what the copy threads carry is not in the way.
+        let is_inline = weight <= limits.inline_weight && self.unshared.load(Ordering::Acquire) <= 1;
         let submitted = if is_inline && self.post_here(&job)? { Ok(()) } else { self.poster().submit(job, &self.name) };
         if let Err(error) = submitted {
             shared.refuse();
@@ -140,6 +144,7 @@ impl Agent {
         }
         Ok(Transfer { shared })
     }
+
     /// Posts all of a small transfer in this thread. Whether it is over; else somebody has to look after it.
     fn post_here(&self, job: &Arc<Job>) -> Result<bool> {
         self.poster().check(&self.name).inspect_err(|_| job.shared.refuse())?;
@@ -147,8 +152,8 @@ impl Agent {
         let post = || {
             // It may be too late already, or move nothing.
             job.look_after(route, false);
-            while let Some((request, _)) = job.take(1) {
-                job.post(request, route, None);
+            while let Some(taken) = job.take(1) {
+                job.post(taken.request, route, None);
             }
         };
         match catch_unwind(AssertUnwindSafe(post)) {

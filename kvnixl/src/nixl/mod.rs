@@ -34,7 +34,7 @@ pub struct NixlOptions {
     /// one for each core that this process may use, at most 4; 0 leaves it to the posting thread. Other hosts and
     /// devices never need them.
     pub copy_threads: Option<usize>,
-    /// How long NIXL's progress thread sleeps between two looks, 1 ms by default. NIXL's own default of 0 spins: a whole
+    /// How long NIXL's progress thread sleeps between two looks, 2 ms by default. NIXL's own default of 0 spins: a whole
     /// core for each idle agent.
     pub progress_delay: Duration,
 }
@@ -46,7 +46,7 @@ impl Default for NixlOptions {
             backend: "UCX".to_owned(),
             backend_params: BTreeMap::new(),
             copy_threads: None,
-            progress_delay: Duration::from_micros(1000),
+            progress_delay: Duration::from_millis(2),
         }
     }
 }
