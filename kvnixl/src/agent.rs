@@ -4,6 +4,7 @@ mod foreign;
 #[cfg(test)]
 mod panic_tests;
 mod peers;
+mod reserved;
 mod start;
 
 use std::fmt;
@@ -288,12 +289,8 @@ impl Agent {
         sent
     }
 
-    /// Takes all notifications that have arrived. Those of one sender are in order.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Nixl`].
-    pub fn notifications(&self) -> Result<Vec<Notification>> {
+    /// As [`Agent::notifications`], for whoever may have them.
+    pub(crate) fn take_notifications(&self) -> Result<Vec<Notification>> {
         let _first = self.gate.enter();
         let (kept, dropped) = notify::accept(self.wake.take(&**self.transport()?)?);
         self.ledger.recorder.received(kept.len(), dropped);

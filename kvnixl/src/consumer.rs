@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use kvplan::{BlockList, Descriptor, Op};
 
-use crate::backoff::Backoff;
 use crate::batch::num_bytes;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::{Event, PullFailed, PullId};
 use crate::exchange::Exchange;
-use crate::lease::{LeaseId, Numbers, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId};
+use crate::lease::{LeaseId, Number, Numbers, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId, append};
 use crate::link::{Link, Load, Sent};
-use crate::message::{Message, Verdict};
+use crate::message::{Message, NotWritten, Verdict};
 use crate::pull::{Part, PartState, Pull};
 
 /// What to read from one producer.
@@ -74,10 +74,14 @@ pub(crate) struct Consumer<B> {
     pulls: BTreeMap<PullId, Pull<B>>,
     numbers: Numbers,
     pub(crate) reservations: ReservationBook<B>,
-    /// When writers of failed reservations are asked again.
-    asks: BTreeMap<ReservationId, Backoff>,
+    /// Messages that make writers know of reservations that are in force.
+    told: BTreeMap<ReservationId, Vec<(PeerId, Number)>>,
+    /// Writers of failed reservations that have been asked what became of them.
+    asked: BTreeMap<(ReservationId, PeerId), Number>,
     /// Leases to keep alive though nothing reads them yet.
     kept: BTreeSet<(PeerId, LeaseId)>,
+    /// Leases whose producers are to hear that they are wanted no more.
+    given_up: BTreeSet<(PeerId, LeaseId)>,
     stats: PullStats,
 }
 
@@ -87,8 +91,10 @@ impl<B> Consumer<B> {
             pulls: BTreeMap::new(),
             reservations: ReservationBook::new(numbers.clone()),
             numbers,
-            asks: BTreeMap::new(),
+            told: BTreeMap::new(),
+            asked: BTreeMap::new(),
             kept: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             stats: PullStats::default(),
         }
     }
@@ -120,6 +126,7 @@ impl<B> Consumer<B> {
     /// A producer's process has ended, and its leases with it.
     pub(crate) fn producer_gone(&mut self, producer: &PeerId) {
         self.kept.retain(|(kept, _)| kept != producer);
+        self.given_up.retain(|(given_up, _)| given_up != producer);
     }
 
     /// Whether a pull or a reservation waits for this peer's word.
@@ -154,7 +161,11 @@ impl<B> Consumer<B> {
                 pull.end(events);
             }
         }
+        for (peer, lease) in std::mem::take(&mut self.given_up) {
+            link.notice(&peer, &Message::GivenUp { lease }, now);
+        }
         self.reservations.expire(now);
+        self.tell_no_more(link);
         self.ask(link, now);
         for event in self.reservations.take_events() {
             events.push(match event {
@@ -167,9 +178,7 @@ impl<B> Consumer<B> {
 
     /// When [`poll`](Self::poll) has something to do though nothing has happened.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let asks = self.asks.values().map(Backoff::next);
-        let reservations = self.reservations.next_deadline();
-        self.pulls.values().filter_map(Pull::next_deadline).chain(asks).chain(reservations).min()
+        self.pulls.values().filter_map(Pull::next_deadline).chain(self.reservations.next_deadline()).min()
     }
 
     /// Counts what the engine is about to be told.
@@ -179,7 +188,7 @@ impl<B> Consumer<B> {
                 Event::Pulled { .. } => &mut self.stats.pulled,
                 Event::ReturnedPull { .. } => &mut self.stats.returned,
                 Event::PullFailed { why, .. } => match why {
-                    PullFailed::LeaseEnded { .. } => &mut self.stats.lease_ended,
+                    PullFailed::LeaseEnded { .. } | PullFailed::NotReady { .. } => &mut self.stats.lease_ended,
                     PullFailed::Deadline { .. } => &mut self.stats.deadline,
                     PullFailed::Transfer { .. } => &mut self.stats.transfer,
                     PullFailed::Unreachable(_) => &mut self.stats.unreachable,
@@ -196,45 +205,65 @@ impl<B> Consumer<B> {
         PullStats { live: self.pulls.len(), quarantined, ..self.stats }
     }
 
-    /// Asks writers of failed reservations what became of them, again and again.
+    /// Reservations that have ended or failed are told to no writer any more.
+    fn tell_no_more(&mut self, link: &mut Link) {
+        let reservations = &self.reservations;
+        self.told.retain(|id, messages| {
+            let in_force = reservations.is_in_force(*id);
+            if !in_force {
+                messages.iter().for_each(|(writer, number)| link.answered(writer, *number));
+            }
+            in_force
+        });
+    }
+
+    /// Asks writers of failed reservations what became of them, until they say it.
     fn ask(&mut self, link: &mut Link, now: Instant) {
-        let mut asks = BTreeMap::new();
-        let mut due: Vec<(ReservationId, Vec<PeerId>)> = Vec::new();
-        for (id, _, writers) in self.reservations.quarantined() {
-            let mut backoff = self.asks.get(&id).copied().unwrap_or_else(|| Backoff::of_messages(now));
-            if now >= backoff.next() {
-                due.push((id, writers.cloned().collect()));
-                backoff.asked(now);
+        let pending = self.reservations.quarantined().flat_map(|(id, _, writers)| writers.map(move |w| (id, w.clone())));
+        let pending: BTreeSet<(ReservationId, PeerId)> = pending.collect();
+        self.asked.retain(|key, number| {
+            let still = pending.contains(key) && link.connected.contains_key(&key.1);
+            if !still {
+                link.answered(&key.1, *number);
             }
-            asks.insert(id, backoff);
-        }
-        self.asks = asks;
-        for (reservation, writers) in due {
-            for writer in writers {
-                if link.can_tell(&writer) {
-                    link.tell(&writer, &Message::Cancel { reservation }, now);
-                }
+            still
+        });
+        for key in pending {
+            if !self.asked.contains_key(&key) && link.can_tell(&key.1) {
+                let (number, _) = link.ask(&key.1, &Message::Cancel { reservation: key.0 }, now);
+                self.asked.insert(key, number);
             }
         }
+    }
+
+    /// Whether a pull or the engine keeps a lease.
+    fn is_wanted(&self, peer: &PeerId, lease: LeaseId) -> bool {
+        self.kept.contains(&(peer.clone(), lease))
+            || self.pulls.values().flat_map(Pull::needed).any(|(of, needed)| of == peer && needed == lease)
     }
 }
 
 impl<B> Exchange<B> {
     /// Reads a request from one or several producers into `blocks`. It ends once, see [`Event`]; it is done only when
-    /// every producer has confirmed that its lease was still good after the last byte had been read.
+    /// every producer has confirmed that its lease was still good after the last byte had been read. After a failure the
+    /// leases that were still good are so: pull again, or [`let_go`](Self::let_go).
     ///
     /// # Errors
     ///
-    /// [`Error::PeerNotReady`]; [`Error::WouldBlock`] when too much is in flight: try again later. Gives the blocks
+    /// [`Error::NoParts`]; [`Error::PeerNotReady`]; [`Error::WouldBlock`] when too much is in flight: try again later. Gives the blocks
     /// back. What [`Agent::start`](crate::Agent::start) may say comes as an event, since other parts may have been
     /// started.
     pub fn pull(
         &mut self,
         blocks: B,
         parts: Vec<PullPart>,
-        deadline: Instant,
+        deadline: impl Into<Deadline>,
         now: Instant,
     ) -> Result<PullId, (Error, B)> {
+        let deadline = deadline.into().at(now);
+        if parts.is_empty() {
+            return Err((Error::NoParts { what: "pull" }, blocks));
+        }
         // At the end of the range it is too much for any bound, as in `num_bytes`.
         let bytes = parts.iter().fold(0_u64, |bytes, part| bytes.saturating_add(num_bytes(&part.descriptors)));
         let descriptors = parts.iter().map(|part| part.descriptors.len()).sum();
@@ -246,7 +275,9 @@ impl<B> Exchange<B> {
         let consumer = &mut self.consumer;
         // The pull keeps them alive itself, and no longer than it lasts.
         for part in &parts {
-            consumer.kept.remove(&(part.peer.clone(), part.lease));
+            let lease = (part.peer.clone(), part.lease);
+            consumer.kept.remove(&lease);
+            consumer.given_up.remove(&lease);
         }
         consumer.stats.started += 1;
         let id = PullId(consumer.numbers.next());
@@ -256,6 +287,7 @@ impl<B> Exchange<B> {
             parts: Vec::with_capacity(parts.len()),
             deadline,
             failed: false,
+            moot: Vec::new(),
         };
         for PullPart { peer, request, lease, descriptors, padding_bytes } in parts {
             let load = Load { op: Op::Read, request: &request, descriptors: &descriptors, padding_bytes, deadline };
@@ -274,11 +306,16 @@ impl<B> Exchange<B> {
         Ok(id)
     }
 
-    /// Says that a pull is no longer wanted. Its blocks come back when it has settled. Whether it was in progress.
+    /// Says that a pull is no longer wanted. Its blocks come back when it has settled. With the next poll its producers
+    /// hear that this reader gives up, and wait for it no more. Whether it was in progress.
     pub fn cancel_pull(&mut self, id: PullId) -> bool {
         let Some(pull) = self.consumer.pulls.get_mut(&id) else { return false };
         let running = !pull.failed;
+        let leases: Vec<_> = pull.needed().map(|(peer, lease)| (peer.clone(), lease)).collect();
         pull.fail(PullFailed::Cancelled, &mut self.events);
+        for (peer, lease) in leases {
+            self.give_up(peer, lease);
+        }
         running
     }
 
@@ -287,13 +324,25 @@ impl<B> Exchange<B> {
     pub fn keep(&mut self, peer: PeerId, lease: LeaseId) {
         let mut needed = self.consumer.pulls.values().flat_map(Pull::needed);
         if !needed.any(|(of, needed)| *of == peer && needed == lease) {
-            self.consumer.kept.insert((peer, lease));
+            let lease = (peer, lease);
+            self.consumer.given_up.remove(&lease);
+            self.consumer.kept.insert(lease);
         }
     }
 
-    /// Sends no more heartbeats for a lease that [`keep`](Self::keep) was told of.
+    /// Says that a lease is no longer wanted: there are no more heartbeats for it, and with the next poll its producer
+    /// hears that this reader gives up, and waits for it no more. While a pull under the lease is in progress it is still
+    /// wanted: [cancel](Self::cancel_pull) that.
     pub fn let_go(&mut self, peer: PeerId, lease: LeaseId) {
-        self.consumer.kept.remove(&(peer, lease));
+        self.consumer.kept.remove(&(peer.clone(), lease));
+        self.give_up(peer, lease);
+    }
+
+    /// The producer is told with the next poll, unless something else wants the lease.
+    fn give_up(&mut self, peer: PeerId, lease: LeaseId) {
+        if !self.consumer.is_wanted(&peer, lease) {
+            self.consumer.given_up.insert((peer, lease));
+        }
     }
 
     /// Has a request written into `blocks` by one or several producers, each of which writes what
@@ -302,42 +351,56 @@ impl<B> Exchange<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::PeerNotReady`]; gives the blocks back.
+    /// [`Error::NoParts`]; [`Error::PeerNotReady`]; [`Error::ListsRefused`] for lists that do not fit what is registered
+    /// here. Gives the blocks back, and nobody has heard of them.
     pub fn reserve(
         &mut self,
         request: RequestId,
         blocks: B,
         sources: Vec<PushSource>,
-        deadline: Instant,
+        deadline: impl Into<Deadline>,
         now: Instant,
     ) -> Result<ReservationId, (Error, B)> {
-        if let Err(error) = sources.iter().try_for_each(|source| self.link.ready(&source.peer).map(drop)) {
-            return Err((error, blocks));
-        }
+        let deadline = deadline.into().at(now);
         // A registration is all that a producer is to write: of two under one number the second would be a repetition.
         let mut by_peer: BTreeMap<PeerId, Vec<BlockList>> = BTreeMap::new();
         for PushSource { peer, lists } in sources {
-            by_peer.entry(peer).or_default().extend(lists);
+            append(by_peer.entry(peer).or_default(), lists);
+        }
+        let check = |(peer, lists): (&PeerId, &Vec<BlockList>)| {
+            self.link.ready(peer)?;
+            self.link.agent.check_reserved(lists)
+        };
+        let checked = match by_peer.is_empty() {
+            true => Err(Error::NoParts { what: "reservation" }),
+            false => by_peer.iter().try_for_each(check),
+        };
+        if let Err(error) = checked {
+            return Err((error, blocks));
         }
         let writers = by_peer.keys().cloned();
         let id = self.consumer.reservations.reserve(request.clone(), blocks, writers, deadline);
         let ttl = deadline.saturating_duration_since(now);
+        let mut told = Vec::new();
         for (peer, lists) in by_peer {
             for (message, chunk) in Message::reserves(&request, id, &lists, ttl).iter().zip(0_u32..) {
-                match (self.link.tell(&peer, message, now), chunk) {
+                let (number, sent) = self.link.notice(&peer, message, now);
+                told.push((peer.clone(), number));
+                match (sent, chunk) {
                     (Sent::Yes, _) => continue,
                     // It knows of nothing.
-                    (Sent::Never, 0) => drop(self.consumer.reservations.released(id, &peer)),
+                    (Sent::Never, 0) => _ = self.consumer.reservations.released(id, &peer, NotWritten::Unknown),
                     _ => self.consumer.reservations.not_told(id, &peer),
                 }
                 break;
             }
         }
+        self.consumer.told.insert(id, told);
         Ok(id)
     }
 
-    /// Says that a reservation is no longer wanted. Its blocks come back when its writers have answered. Whether it
-    /// was held.
+    /// Says that a reservation is no longer wanted. Its blocks come back when its writers have answered, who wait for this
+    /// reader no more. Whether it was held.
     pub fn cancel_reservation(&mut self, id: ReservationId) -> bool {
         self.consumer.reservations.cancel(id)
     }

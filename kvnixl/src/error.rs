@@ -104,7 +104,7 @@ pub enum Error {
         agent: String,
     },
     /// The agent has an exchange already.
-    #[error("agent {agent} has an exchange, which takes all its notifications; use that, or drop it first")]
+    #[error("agent {agent} has an exchange, which takes all its notifications; poll that one, or end it first")]
     ExchangeExists {
         /// The agent.
         agent: String,
@@ -271,12 +271,24 @@ pub enum Error {
         why: WriteRefusal,
     },
     /// No transfer may start with a peer.
-    #[error("peer {peer} is not ready ({state:?}); ask Exchange::want what to do")]
+    #[error("peer {peer} is not ready: {}", not_ready(*state))]
     PeerNotReady {
         /// The peer.
         peer: PeerId,
         /// Where it stands; `None` when it is not known.
         state: Option<PeerState>,
+    },
+    /// A pull or a reservation names nobody to get anything from: it would end before it began.
+    #[error("a {what} without any producer was asked for; name at least one")]
+    NoParts {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// Blocks that a peer is to write do not fit what is registered here.
+    #[error("the blocks of the reservation do not fit the caches that are registered here")]
+    ListsRefused {
+        /// Which, and why.
+        source: kvplan::RequestError,
     },
     /// As much is in flight as is allowed.
     #[error("{bytes} bytes in {descriptors} descriptors are in flight; try again when some have settled")]
@@ -410,6 +422,18 @@ pub enum Error {
         /// What and why not.
         why: String,
     },
+}
+
+/// What is wrong with a peer that is not ready, and what to do.
+fn not_ready(state: Option<PeerState>) -> &'static str {
+    match state {
+        None => "it is not connected; connect it first",
+        Some(PeerState::Connecting) => "its memory is registered anew; fetch its blob and connect it",
+        Some(PeerState::Draining) => "it is being let go, or its memory goes; wait until nothing is under way with it",
+        Some(PeerState::Lost) => "it cannot be reached; fetch its blob and connect it again",
+        Some(PeerState::Replaced) => "another process has its name; use that one",
+        Some(PeerState::Ready) => "it is connected elsewhere; connect it here",
+    }
 }
 
 /// The places where NIXL was looked for, and why each was not used.

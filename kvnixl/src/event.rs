@@ -35,7 +35,7 @@ pub enum Event<B> {
         /// The decode worker's blocks.
         lists: Vec<BlockList>,
     },
-    /// Producer: a write has failed. The decode worker is told when it has settled.
+    /// Producer: a write has failed. The decode worker is told at once, and again when it has settled.
     WriteFailed {
         /// The registration.
         id: PushId,
@@ -43,6 +43,17 @@ pub enum Event<B> {
         part: u32,
         /// Why.
         cause: Arc<Error>,
+    },
+    /// Producer: a reader wants a request no more. Its share counts as done; [`Freed`](Self::Freed) follows when nobody
+    /// else is waited for and all parts are ready, so an engine that still computes them may stop and
+    /// [abort](crate::Exchange::abort).
+    GivenUp {
+        /// The request.
+        request: RequestId,
+        /// Its lease.
+        lease: LeaseId,
+        /// The reader.
+        reader: PeerId,
     },
 
     /// Consumer: every byte is in place, and every producer has confirmed that its lease was good.
@@ -112,7 +123,7 @@ pub enum Event<B> {
 #[non_exhaustive]
 pub enum PullFailed {
     /// The lease was not good when the last byte had been read.
-    #[error("request {request}: the lease {lease} of {peer} was not good ({verdict:?}); the bytes must not be used")]
+    #[error("request {request}: the lease {lease} of {peer} {verdict}; the bytes must not be used")]
     LeaseEnded {
         /// The request.
         request: RequestId,
@@ -122,6 +133,16 @@ pub enum PullFailed {
         peer: PeerId,
         /// What the producer says.
         verdict: Verdict,
+    },
+    /// The producer had not computed all of it. Its lease goes on: pull again when it says that all parts are ready.
+    #[error("request {request}: not all parts of the lease {lease} of {peer} are ready; pull again when they are")]
+    NotReady {
+        /// The request.
+        request: RequestId,
+        /// The lease.
+        lease: LeaseId,
+        /// The producer.
+        peer: PeerId,
     },
     /// It did not end in time.
     #[error("it did not end in time; {reading} parts were being read and {unconfirmed} not confirmed")]

@@ -16,7 +16,7 @@ use crate::lease::{
     ReservationStats, Wanted, after,
 };
 use crate::link::{Connected, Link, MessageStats};
-use crate::message::Message;
+use crate::message::{Envelope, Message};
 use crate::notify::Notification;
 use crate::peer::Peer;
 use crate::producer::Producer;
@@ -169,11 +169,11 @@ impl<B> Exchange<B> {
         let loaded = self.link.peers.loaded(&id, peer.generation(), now);
         self.watched.insert(id.clone(), peer.clone());
         if broken || !self.link.connected.contains_key(&id) || loaded == Loaded::Newer {
-            self.link.opened(&id, peer);
+            self.link.opened(&id, peer, now);
         }
         self.releasing.retain(|releasing| *releasing != id);
         if let Loaded::Replaced(old) = loaded {
-            self.link.connected.remove(&old);
+            self.link.closed(&old);
             self.asks_no_more(&old, now);
             self.consumer.reservations.writer_lost(&old);
             self.events.push(Event::PeerReplaced { old, new: id.clone() });
@@ -192,8 +192,9 @@ impl<B> Exchange<B> {
         self.link.peers.remove(name);
     }
 
-    /// Says goodbye to connected peers: they need not wait for anything of this agent. The last call before
-    /// [`Agent::shutdown`].
+    /// Says goodbye to connected peers: they need not wait for anything of this agent. Those that are lost or have ended
+    /// are not told. Nothing but [`poll`](Self::poll) comes after it, for as long as
+    /// [`MessageStats::unanswered`] is not 0 and the engine likes to wait; then [`Agent::shutdown`].
     ///
     /// # Errors
     ///
@@ -201,17 +202,21 @@ impl<B> Exchange<B> {
     pub fn goodbye(&mut self, now: Instant) -> Result<()> {
         match self.producer.num_writes() {
             0 => {
-                self.tell_all(&Message::Goodbye, now);
+                self.notice_all(&Message::Goodbye, now);
                 Ok(())
             }
             transfers => Err(Error::InUse { what: format!("agent {}", self.link.agent.name()), transfers }),
         }
     }
 
-    fn tell_all(&mut self, message: &Message, now: Instant) {
-        let peers: Vec<PeerId> = self.link.connected.keys().cloned().collect();
+    /// Tells all peers that are there.
+    fn notice_all(&mut self, message: &Message, now: Instant) {
+        let peers = self.link.connected.iter().filter(|(id, connected)| {
+            !connected.done && !connected.peer.is_gone() && self.link.can_tell(id)
+        });
+        let peers: Vec<PeerId> = peers.map(|(id, _)| id.clone()).collect();
         for peer in peers {
-            self.link.tell(&peer, message, now);
+            self.link.notice(&peer, message, now);
         }
     }
 
@@ -224,7 +229,7 @@ impl<B> Exchange<B> {
     pub fn poll(&mut self, now: Instant) -> Result<Vec<Event<B>>> {
         let agent = self.link.agent.clone();
         agent.clear_events();
-        let notifications = agent.notifications().inspect_err(|_| {
+        let notifications = agent.take_notifications().inspect_err(|_| {
             // The descriptor was cleared, and who waits for it would not ask again.
             agent.raise_event_at(after(now, TAKE_AGAIN));
         })?;
@@ -239,6 +244,10 @@ impl<B> Exchange<B> {
         self.producer.poll(&mut self.link, now, &mut self.events);
         self.consumer.poll(&mut self.link, now, &mut self.events);
         self.poll_peers(now);
+        self.link.acknowledge(now);
+        self.link.repeat(now);
+        // What was found out just now is told in the same poll.
+        self.events.extend(self.link.newly_lost.drain(..).map(Event::PeerLost));
         let events = std::mem::take(&mut self.events);
         self.consumer.count(&events);
         agent.raise_event_at(self.next_deadline().unwrap_or(now));
@@ -253,7 +262,7 @@ impl<B> Exchange<B> {
         let heartbeat = self.next_heartbeat?;
         let leases = self.producer.leases.next_deadline();
         let pushes = self.producer.push.next_deadline();
-        let dates = [leases, pushes, self.consumer.next_deadline(), self.withdrawals.next()];
+        let dates = [leases, pushes, self.consumer.next_deadline(), self.link.next_repeat()];
         let first = dates.into_iter().flatten().min();
         // Something waits, maybe for a process that ends.
         let look = self.watched.next_look().filter(|_| first.is_some());
@@ -269,38 +278,47 @@ impl<B> Exchange<B> {
             pulls: self.consumer.stats(),
             reservations: self.consumer.reservations.stats(),
             peers: self.link.peers.stats(),
-            messages: self.link.stats,
+            messages: self.link.message_stats(),
             refused_chunks: self.producer.refused_chunks,
         }
     }
 
     fn take(&mut self, notification: Notification, now: Instant) {
         let stats = &mut self.link.stats;
-        let message = match Message::decode(&notification.message) {
-            Ok(Some(message)) => message,
+        let dropped = |error: Error| {
+            tracing::warn!(sender = ?notification.sender, %error, "message dropped");
+        };
+        let Envelope { number, message } = match Message::decode(&notification.message) {
+            Ok(Some(envelope)) => envelope,
             Ok(None) => return self.events.push(Event::Notification(notification)),
             Err(error) => {
-                let count = match error {
-                    Error::MessageVersion { .. } | Error::MessageKind { .. } => &mut stats.unsupported,
-                    _ => &mut stats.malformed,
-                };
-                *count += 1;
-                tracing::warn!(sender = ?notification.sender, %error, "message dropped");
-                return;
+                let is_version = matches!(error, Error::MessageVersion { .. });
+                *(if is_version { &mut stats.unsupported } else { &mut stats.malformed }) += 1;
+                return dropped(error);
             }
         };
         let Some(incarnation) = notification.incarnation else {
             stats.anonymous += 1;
             return;
         };
+        let from = PeerId::new(notification.sender.as_str(), incarnation);
+        let message = match message {
+            Ok(message) => message,
+            Err(kind) => {
+                stats.unsupported += 1;
+                dropped(Error::MessageKind { kind });
+                // Or it would come again and again.
+                return self.link.owes(&from, number);
+            }
+        };
         stats.received += 1;
-        let from = PeerId::new(notification.sender, incarnation);
         self.link.peers.used(&from, now);
-        self.handle(&from, message, now);
+        self.handle(&from, message, number, now);
     }
 
-    fn handle(&mut self, from: &PeerId, message: Message, now: Instant) {
+    fn handle(&mut self, from: &PeerId, message: Message, number: u64, now: Instant) {
         let Self { link, producer, consumer, events, .. } = self;
+        let mut has_arrived = true;
         match message {
             Message::Completed { request, lease, reading } => {
                 producer.completed(link, from, request, lease, reading, now);
@@ -309,17 +327,19 @@ impl<B> Exchange<B> {
             Message::Reserve { request, reservation, lists, ttl, chunk: number, last } => {
                 let id = PushId { reader: from.clone(), reservation };
                 let chunk = Chunk { id, request, lists, deadline: after(now, ttl), number, last };
-                producer.register(chunk, now, events);
+                has_arrived = producer.register(chunk, now, events);
             }
             Message::Cancel { reservation } => {
-                producer.cancel(&PushId { reader: from.clone(), reservation }, now);
+                producer.cancel(&PushId { reader: from.clone(), reservation }, now, events);
             }
+            Message::GivenUp { lease } => producer.given_up(from, lease, now, events),
             Message::Confirmed { request, lease, reading, verdict } => {
                 consumer.confirmed(from, &request, lease, PullId(reading), verdict, events);
             }
             Message::Ended { leases } => consumer.ended(from, &leases, events),
             Message::Written { reservation } => drop(consumer.reservations.written(reservation, from)),
-            Message::Released { reservation } => drop(consumer.reservations.released(reservation, from)),
+            Message::Failed { reservation, why } => drop(consumer.reservations.failing(reservation, from, why)),
+            Message::Released { reservation, why } => drop(consumer.reservations.released(reservation, from, why)),
             Message::Withdraw { generation } => {
                 if link.peers.withdrawn(from, generation) {
                     events.push(Event::PeerStale(from.clone()));
@@ -332,9 +352,21 @@ impl<B> Exchange<B> {
                     events.push(Event::PeerStale(from.clone()));
                 }
             }
-            // Everything of it has settled, as it says.
-            Message::Goodbye => self.proven_gone(from, now),
+            Message::Goodbye => return self.said_goodbye(from, number, now),
+            Message::Ack { numbers } => link.acknowledged(from, &numbers),
         }
+        if has_arrived {
+            link.owes(from, number);
+        }
+    }
+
+    /// A peer ends. Everything of it has settled, as it says.
+    fn said_goodbye(&mut self, from: &PeerId, number: u64, now: Instant) {
+        // It may have ended since, and need not hear it. A moment later it may not be there to be told.
+        if self.link.connected.get(from).is_some_and(|connected| !connected.peer.is_gone()) {
+            self.link.tell(from, &Message::Ack { numbers: vec![number] }, now);
+        }
+        self.proven_gone(from, now);
     }
 
     /// The order matters: whom the first two find gone or idle is told of, let go and no longer waited for in the same
@@ -371,7 +403,7 @@ impl<B> Exchange<B> {
                 Err(error) => tracing::debug!(peer = %id, %error, "peer was not connected"),
                 Ok(()) => {}
             }
-            link.connected.remove(id);
+            link.closed(id);
             events.push(Event::PeerReleased(id.clone()));
             false
         });

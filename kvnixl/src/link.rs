@@ -1,4 +1,8 @@
 //! An exchange's way to its peers: messages, transfers, and what is known of whom.
+//!
+//! A message is sent in one of three ways, by what its loss would do. [`Link::tell`]: nothing; it is sent when its turn
+//! comes again. [`Link::ask`]: somebody waits for the answer, and asks until it is there. [`Link::notice`]: the peer
+//! waits for it; it is sent until the peer acknowledges its number. The last two share the [`Outbox`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +12,7 @@ use kvplan::{Descriptor, Op};
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
-use crate::lease::{PeerBook, PeerId, PeerState, RequestId};
+use crate::lease::{Number, Numbers, Outbox, PeerBook, PeerId, PeerState, RequestId};
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::quarantine::Claim;
@@ -24,6 +28,10 @@ pub struct MessageStats {
     pub sent: u64,
     /// Refused by the transport, or for a peer that is not connected.
     pub not_sent: u64,
+    /// Of those, sent again, since no answer had come.
+    pub repeated: u64,
+    /// That wait for an answer: an engine that wants to end polls until there are none, or for as long as it likes.
+    pub unanswered: usize,
     /// Read.
     pub received: u64,
     /// Not readable: damaged, or garbage.
@@ -97,24 +105,42 @@ pub(crate) struct Link {
     pub(crate) newly_lost: Vec<PeerId>,
     pub(crate) stats: MessageStats,
     num_ways: u64,
+    numbers: Numbers,
+    outbox: Outbox,
+    /// Messages that have arrived and are to be acknowledged.
+    arrived: BTreeMap<PeerId, Vec<u64>>,
 }
 
 impl Link {
     pub(crate) fn new(agent: Arc<Agent>, peers: PeerBook) -> Self {
         Self {
+            numbers: agent.numbers(),
             agent,
             peers,
             connected: BTreeMap::new(),
             newly_lost: Vec::new(),
             stats: MessageStats::default(),
             num_ways: 0,
+            outbox: Outbox::default(),
+            arrived: BTreeMap::new(),
         }
     }
 
     /// A peer is connected, or the way to it has been opened anew.
-    pub(crate) fn opened(&mut self, id: &PeerId, peer: Peer) {
+    pub(crate) fn opened(&mut self, id: &PeerId, peer: Peer, now: Instant) {
         self.num_ways += 1;
         self.connected.insert(id.clone(), Connected { peer, way: self.num_ways, broken: false, done: false });
+        self.outbox.resume(id, now);
+    }
+
+    /// A peer was let go, or another process has its name: nothing is told to it any more.
+    pub(crate) fn closed(&mut self, id: &PeerId) {
+        self.connected.remove(id);
+        self.outbox.forget(id);
+    }
+
+    pub(crate) fn message_stats(&self) -> MessageStats {
+        MessageStats { unanswered: self.outbox.len(), ..self.stats }
     }
 
     /// The peer, if transfers with it may start.
@@ -131,12 +157,107 @@ impl Link {
         self.connected.contains_key(peer) && self.peers.state(peer) != Some(PeerState::Lost)
     }
 
-    /// Sends a message.
+    /// Sends a message once.
     pub(crate) fn tell(&mut self, to: &PeerId, message: &Message, now: Instant) -> Sent {
-        let sent = match (self.connected.get(to), message.encode()) {
-            (Some(to), Ok(bytes)) => self.agent.notify(&to.peer, &bytes),
+        let encoded = message.encode(0);
+        self.send(to, message.kind(), encoded.as_deref(), now)
+    }
+
+    /// Asks a peer something, again and again until [`answered`](Self::answered) is told the number.
+    pub(crate) fn ask(&mut self, to: &PeerId, message: &Message, now: Instant) -> (Number, Sent) {
+        let number = self.numbers.next();
+        (number, self.send_until(to, message, number, message.encode(0), now))
+    }
+
+    /// Tells a peer something, again and again until it has acknowledged it, or [`answered`](Self::answered) is told
+    /// the number.
+    pub(crate) fn notice(&mut self, to: &PeerId, message: &Message, now: Instant) -> (Number, Sent) {
+        let number = self.numbers.next();
+        (number, self.send_until(to, message, number, message.encode(number), now))
+    }
+
+    /// What was asked or told need not be sent again.
+    pub(crate) fn answered(&mut self, peer: &PeerId, number: Number) {
+        self.outbox.answered(peer, number);
+    }
+
+    /// A peer has acknowledged messages.
+    pub(crate) fn acknowledged(&mut self, by: &PeerId, numbers: &[u64]) {
+        for &number in numbers {
+            self.outbox.answered(by, number);
+        }
+    }
+
+    /// A message has arrived that its sender wants acknowledged.
+    pub(crate) fn owes(&mut self, to: &PeerId, number: u64) {
+        if number != 0 {
+            self.arrived.entry(to.clone()).or_default().push(number);
+        }
+    }
+
+    /// Acknowledges what has arrived. Who cannot be told, for now, sends it again.
+    pub(crate) fn acknowledge(&mut self, now: Instant) {
+        for (peer, numbers) in std::mem::take(&mut self.arrived) {
+            for message in Message::acks(&numbers) {
+                if self.can_tell(&peer) {
+                    self.tell(&peer, &message, now);
+                }
+            }
+        }
+    }
+
+    /// Sends again what has not been answered.
+    pub(crate) fn repeat(&mut self, now: Instant) {
+        for (peer, number, bytes) in self.outbox.take_due(now) {
+            if !self.connected.contains_key(&peer) {
+                self.outbox.answered(&peer, number);
+            } else if self.can_tell(&peer) {
+                self.stats.repeated += 1;
+                self.send(&peer, "repeated", Ok(bytes.as_slice()), now);
+            }
+        }
+    }
+
+    /// When [`repeat`](Self::repeat) has something to do.
+    pub(crate) fn next_repeat(&self) -> Option<Instant> {
+        self.outbox.next()
+    }
+
+    fn send_until(
+        &mut self,
+        to: &PeerId,
+        message: &Message,
+        number: Number,
+        encoded: Result<Vec<u8>>,
+        now: Instant,
+    ) -> Sent {
+        let (Ok(bytes), Some(Connected { done: false, .. })) = (&encoded, self.connected.get(to)) else {
+            // Nobody is there who could answer.
+            self.stats.not_sent += 1;
+            return Sent::Never;
+        };
+        if !self.outbox.put(to, number, bytes.clone(), now) {
+            self.stats.not_sent += 1;
+            tracing::warn!(peer = %to, kind = message.kind(), "message not sent: too many wait for this peer's answer");
+            return Sent::Never;
+        }
+        // Behind a broken way it waits until that has been opened anew.
+        if !self.can_tell(to) {
+            self.outbox.rest(to);
+            return Sent::Failed;
+        }
+        self.send(to, message.kind(), encoded.as_deref(), now)
+    }
+
+    fn send(&mut self, to: &PeerId, kind: &'static str, encoded: Result<&[u8], &Error>, now: Instant) -> Sent {
+        let sent = match (self.connected.get(to), encoded) {
+            (Some(to), Ok(bytes)) => self.agent.notify(&to.peer, bytes),
             (None, _) => Err(Error::PeerGone { peer: to.to_string() }),
-            (_, Err(error)) => Err(error),
+            (_, Err(error)) => {
+                self.stats.not_sent += 1;
+                tracing::warn!(peer = %to, kind, %error, "message cannot be encoded");
+                return Sent::Never;
+            }
         };
         match sent {
             Ok(()) => {
@@ -146,8 +267,8 @@ impl Link {
             }
             Err(error) => {
                 self.stats.not_sent += 1;
-                tracing::debug!(peer = %to, kind = message.kind(), %error, "message not sent");
-                if matches!(error, Error::PeerGone { .. } | Error::NotificationTooLong { .. }) {
+                tracing::debug!(peer = %to, kind, %error, "message not sent");
+                if matches!(error, Error::PeerGone { .. }) {
                     return Sent::Never;
                 }
                 self.lost(to, now);
@@ -161,6 +282,7 @@ impl Link {
         if let Some(connected) = self.connected.get_mut(peer) {
             connected.broken = true;
         }
+        self.outbox.rest(peer);
         if self.peers.lost(peer, now) {
             tracing::warn!(%peer, "peer lost");
             self.newly_lost.push(peer.clone());
@@ -173,6 +295,7 @@ impl Link {
             connected.done = true;
         }
         self.lost(peer, now);
+        self.outbox.forget(peer);
     }
 
     /// Starts a transfer in room that was claimed for it.

@@ -1,6 +1,7 @@
 //! A transport that copies memory within one process, for tests and first contact.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -27,6 +28,19 @@ struct Network {
     losing: AtomicBool,
     refusing: AtomicBool,
     deaf: AtomicBool,
+    filter: Mutex<Filter>,
+}
+
+type Loses = dyn FnMut(&str, &[u8]) -> bool + Send;
+
+/// Which notifications are lost, if anybody has said so.
+#[derive(Default)]
+struct Filter(Option<Box<Loses>>);
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Filter" } else { "None" })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +52,14 @@ struct Node {
 impl Network {
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, Node>> {
         self.nodes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn filter(&self) -> MutexGuard<'_, Filter> {
+        self.filter.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn loses(&self, sender: &str, message: &[u8]) -> bool {
+        self.losing.load(Ordering::Acquire) || self.filter().0.as_mut().is_some_and(|loses| loses(sender, message))
     }
 }
 
@@ -62,6 +84,12 @@ impl LoopbackNetwork {
     /// While `true`, notifications are taken and never arrive.
     pub fn lose_notifications(&self, losing: bool) {
         self.inner.losing.store(losing, Ordering::Release);
+    }
+
+    /// From now on, notifications are taken and never arrive if this says so. It is told the sender, as
+    /// `name@incarnation`, and the bytes; it must not use the network.
+    pub fn lose_notifications_if(&self, loses: impl FnMut(&str, &[u8]) -> bool + Send + 'static) {
+        self.inner.filter().0 = Some(Box::new(loses));
     }
 
     /// While `true`, notifications are refused when they are sent: what a broken way looks like.
@@ -154,9 +182,10 @@ impl Transport for LoopbackTransport {
         if self.network.refusing.load(Ordering::Acquire) {
             return Err(refused(format!("the way to {peer} is broken")));
         }
+        let is_lost = self.network.loses(&self.name, message);
         let mut nodes = self.network.nodes();
         let node = nodes.get_mut(peer).ok_or_else(|| refused(format!("peer {peer} is gone")))?;
-        if !self.network.losing.load(Ordering::Acquire) {
+        if !is_lost {
             node.mailbox.push((self.name.clone(), message.to_vec()));
         }
         Ok(())

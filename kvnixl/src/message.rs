@@ -16,7 +16,7 @@ use crate::lease::{LeaseId, RequestId, ReservationId};
 use crate::notify::MAX_NOTIFICATION_BYTES;
 
 /// Version of the messages; those of another version are not read.
-pub const MESSAGE_VERSION: u16 = 1;
+pub const MESSAGE_VERSION: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"KVNM";
 /// Deepest nesting; a registration needs 4.
@@ -25,8 +25,10 @@ const MAX_DEPTH: usize = 16;
 const BLOCKS_IN_MESSAGE: usize = 1200;
 /// What a list costs besides its ids, counted in ids.
 const LIST_COST: usize = 16;
-/// Leases in one message: 9 bytes each at most.
+/// Leases, or numbers of messages, in one message: 9 bytes each at most.
 const LEASES_IN_MESSAGE: usize = 800;
+/// Longest reason of a producer in bytes; the rest of a longer one is cut off.
+pub const MAX_REASON_BYTES: usize = 512;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +56,14 @@ pub(crate) enum Message {
     },
     /// Reader to producer: not wanted any more, or: what became of it? Answered by `Written` or `Released`.
     Cancel { reservation: ReservationId },
+    /// Reader to producer: it reads nothing more under this lease. `let_go` on the wire.
+    GivenUp { lease: LeaseId },
     /// Producer to reader: everything is in place.
     Written { reservation: ReservationId },
+    /// Producer to reader: not everything will be written, and something may still land. `Released` follows.
+    Failed { reservation: ReservationId, why: NotWritten },
     /// Producer to reader: not everything was written, and nothing lands any more.
-    Released { reservation: ReservationId },
+    Released { reservation: ReservationId, why: NotWritten },
     /// The sender's memory of this generation is about to go; answered by `Drained`.
     Withdraw { generation: u64 },
     /// Nothing of the sender touches the receiver's memory of this generation any more.
@@ -66,6 +72,94 @@ pub(crate) enum Message {
     MemoryRegistered { generation: u64 },
     /// The sender ends; everything of it has settled.
     Goodbye,
+    /// These messages of the receiver have arrived.
+    Ack { numbers: Vec<u64> },
+}
+
+/// A message as it has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    /// Under which it is to be acknowledged; 0 if it is not.
+    pub(crate) number: u64,
+    /// Or the beginning of the name of a kind that this version does not know.
+    pub(crate) message: Result<Message, String>,
+}
+
+/// Why a producer does not write a registration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotWritten {
+    /// A transfer to the reader failed.
+    #[error("a write failed: {0}")]
+    Transfer(String),
+    /// The producer refused the registration, with this reason.
+    #[error("the producer refused it: {0}")]
+    Refused(String),
+    /// Its lease has ended.
+    #[error("the producer's lease has ended")]
+    LeaseEnded,
+    /// Its deadline passed at the producer.
+    #[error("its deadline passed at the producer")]
+    Deadline,
+    /// The reader took it back.
+    #[error("the reader took it back")]
+    Cancelled,
+    /// The producer has no room for more registrations.
+    #[error("the producer has no room for more registrations")]
+    NoRoom,
+    /// Its messages did not fit together.
+    #[error("its messages did not fit together at the producer")]
+    Unfit,
+    /// The producer does not know it, or says something that this version does not know.
+    #[error("the producer does not know it")]
+    Unknown,
+}
+
+impl NotWritten {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Transfer(_) => "transfer",
+            Self::Refused(_) => "refused",
+            Self::LeaseEnded => "lease_ended",
+            Self::Deadline => "deadline",
+            Self::Cancelled => "cancelled",
+            Self::NoRoom => "no_room",
+            Self::Unfit => "unfit",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            Self::Transfer(reason) | Self::Refused(reason) => cut(reason),
+            _ => "",
+        }
+    }
+
+    fn from_words(word: &str, reason: &str) -> Self {
+        let reason = cut(reason);
+        // They go into texts that people read line by line.
+        let reason = || reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        match word {
+            "transfer" => Self::Transfer(reason()),
+            "refused" => Self::Refused(reason()),
+            "lease_ended" => Self::LeaseEnded,
+            "deadline" => Self::Deadline,
+            "cancelled" => Self::Cancelled,
+            "no_room" => Self::NoRoom,
+            "unfit" => Self::Unfit,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// As much of a reason as is sent.
+fn cut(reason: &str) -> &str {
+    let mut end = reason.len().min(MAX_REASON_BYTES);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
 }
 
 /// What a producer says of a completion.
@@ -79,6 +173,17 @@ pub enum Verdict {
     Premature,
     /// The producer does not know the lease, or says something that this version does not know.
     Unknown,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Good => "was good",
+            Self::Ended => "had ended",
+            Self::Premature => "was not ready to be read",
+            Self::Unknown => "is not known there",
+        })
+    }
 }
 
 impl Verdict {
@@ -142,6 +247,23 @@ struct ReservationBody {
 }
 
 #[derive(Serialize, Deserialize)]
+struct OutcomeBody {
+    reservation: u64,
+    why: String,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LeaseBody {
+    lease: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NumbersBody {
+    numbers: Vec<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
 struct GenerationBody {
     generation: u64,
 }
@@ -159,24 +281,28 @@ impl Message {
             Self::Ended { .. } => "ended",
             Self::Reserve { .. } => "register",
             Self::Cancel { .. } => "cancel",
+            Self::GivenUp { .. } => "let_go",
             Self::Written { .. } => "written",
+            Self::Failed { .. } => "failed",
             Self::Released { .. } => "released",
             Self::Withdraw { .. } => "withdraw",
             Self::Drained { .. } => "drained",
             Self::MemoryRegistered { .. } => "registered",
             Self::Goodbye => "goodbye",
+            Self::Ack { .. } => "ack",
         }
     }
 
-    /// The bytes to send.
+    /// The bytes to send, to be acknowledged under this number unless it is 0.
     ///
     /// # Errors
     ///
     /// [`Error::NotificationTooLong`].
-    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+    pub(crate) fn encode(&self, number: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&MESSAGE_VERSION.to_be_bytes());
+        bytes.extend_from_slice(&number.to_be_bytes());
         rmp_serde::encode::write(&mut bytes, self.kind())?;
         self.encode_body(&mut bytes)?;
         crate::notify::check_length(&bytes)?;
@@ -221,9 +347,19 @@ impl Message {
                     },
                 )
             }
-            Self::Cancel { reservation } | Self::Written { reservation } | Self::Released { reservation } => {
+            Self::Cancel { reservation } | Self::Written { reservation } => {
                 put(bytes, &ReservationBody { reservation: reservation.0 })
             }
+            Self::GivenUp { lease } => put(bytes, &LeaseBody { lease: lease.0 }),
+            Self::Failed { reservation, why } | Self::Released { reservation, why } => put(
+                bytes,
+                &OutcomeBody {
+                    reservation: reservation.0,
+                    why: why.word().to_owned(),
+                    reason: why.reason().to_owned(),
+                },
+            ),
+            Self::Ack { numbers } => put(bytes, &NumbersBody { numbers: numbers.clone() }),
             Self::Withdraw { generation } | Self::Drained { generation } | Self::MemoryRegistered { generation } => {
                 put(bytes, &GenerationBody { generation: *generation })
             }
@@ -235,26 +371,31 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// [`Error::MessageVersion`], [`Error::MessageKind`], [`Error::MessageMalformed`], [`Error::RequestIdLength`].
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Self>> {
+    /// [`Error::MessageVersion`], [`Error::MessageMalformed`], [`Error::RequestIdLength`].
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Envelope>> {
         let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Ok(None) };
         let (version, rest) = rest.split_first_chunk().ok_or_else(|| malformed("version", None))?;
         let remote = u16::from_be_bytes(*version);
         if remote != MESSAGE_VERSION {
             return Err(Error::MessageVersion { local: MESSAGE_VERSION, remote });
         }
+        let (number, rest) = rest.split_first_chunk().ok_or_else(|| malformed("number", None))?;
         let mut cursor = Cursor::new(rest);
         let kind: String = next(&mut cursor, "kind")?;
-        let message = Self::decode_body(&kind, &mut cursor)?;
-        if usize::try_from(cursor.position()).ok() != Some(rest.len()) {
+        let message = match Self::decode_body(&kind, &mut cursor)? {
+            Some(message) => Ok(message),
+            None => Err(kind.chars().take(32).collect()),
+        };
+        if message.is_ok() && usize::try_from(cursor.position()).ok() != Some(rest.len()) {
             return Err(malformed("what follows the body", None));
         }
-        Ok(Some(message))
+        Ok(Some(Envelope { number: u64::from_be_bytes(*number), message }))
     }
 
-    fn decode_body(kind: &str, cursor: &mut Cursor<&[u8]>) -> Result<Self> {
+    /// `None` for a kind that is not known.
+    fn decode_body(kind: &str, cursor: &mut Cursor<&[u8]>) -> Result<Option<Self>> {
         let leases = |body: LeasesBody| body.leases.into_iter().map(LeaseId).collect();
-        Ok(match kind {
+        Ok(Some(match kind {
             "completed" => {
                 let CompletedBody { request, lease, reading } = next(cursor, "completed")?;
                 Self::Completed { request: RequestId::new(request)?, lease: LeaseId(lease), reading }
@@ -283,8 +424,17 @@ impl Message {
                 }
             }
             "cancel" => Self::Cancel { reservation: reservation(cursor, "cancel")? },
+            "let_go" => Self::GivenUp { lease: LeaseId(next::<LeaseBody>(cursor, "let_go")?.lease) },
             "written" => Self::Written { reservation: reservation(cursor, "written")? },
-            "released" => Self::Released { reservation: reservation(cursor, "released")? },
+            "failed" => {
+                let (reservation, why) = outcome(cursor, "failed")?;
+                Self::Failed { reservation, why }
+            }
+            "released" => {
+                let (reservation, why) = outcome(cursor, "released")?;
+                Self::Released { reservation, why }
+            }
+            "ack" => Self::Ack { numbers: next::<NumbersBody>(cursor, "ack")?.numbers },
             "withdraw" => Self::Withdraw { generation: generation(cursor, "withdraw")? },
             "drained" => Self::Drained { generation: generation(cursor, "drained")? },
             "registered" => Self::MemoryRegistered { generation: generation(cursor, "registered")? },
@@ -292,13 +442,18 @@ impl Message {
                 next::<NothingBody>(cursor, "goodbye")?;
                 Self::Goodbye
             }
-            _ => return Err(Error::MessageKind { kind: kind.chars().take(32).collect() }),
-        })
+            _ => return Ok(None),
+        }))
     }
 
     /// Heartbeats for these leases, as many messages as it takes.
     pub(crate) fn heartbeats(leases: &[LeaseId]) -> impl Iterator<Item = Self> + '_ {
         leases.chunks(LEASES_IN_MESSAGE).map(|leases| Self::Heartbeat { leases: leases.to_vec() })
+    }
+
+    /// That messages have arrived, as many messages as it takes.
+    pub(crate) fn acks(numbers: &[u64]) -> impl Iterator<Item = Self> + '_ {
+        numbers.chunks(LEASES_IN_MESSAGE).map(|numbers| Self::Ack { numbers: numbers.to_vec() })
     }
 
     /// What a producer is to write of a reservation, as many messages as it takes.
@@ -356,6 +511,11 @@ fn next<T: for<'de> Deserialize<'de>>(cursor: &mut Cursor<&[u8]>, what: &'static
 
 fn reservation(cursor: &mut Cursor<&[u8]>, what: &'static str) -> Result<ReservationId> {
     Ok(ReservationId(next::<ReservationBody>(cursor, what)?.reservation))
+}
+
+fn outcome(cursor: &mut Cursor<&[u8]>, what: &'static str) -> Result<(ReservationId, NotWritten)> {
+    let OutcomeBody { reservation, why, reason } = next(cursor, what)?;
+    Ok((ReservationId(reservation), NotWritten::from_words(&why, &reason)))
 }
 
 fn generation(cursor: &mut Cursor<&[u8]>, what: &'static str) -> Result<u64> {

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use kvplan::{Descriptor, Op};
+use kvplan::{BlockList, Descriptor, Descriptors, Op, Request};
+use kvspec::{BlockId, GroupId};
 
 use crate::batch::num_bytes;
 use crate::error::{Error, Result};
@@ -12,8 +13,8 @@ use crate::lease::{
     Admission, Assembled, Assembly, Chunk, Completion, LeaseBook, LeaseId, Numbers, Outcome, PeerId, PushBook, PushId,
     Reading, RequestId, Resolved,
 };
-use crate::link::{Link, Load, Moving, Sent};
-use crate::message::{Message, Verdict};
+use crate::link::{Link, Load, Moving};
+use crate::message::{Message, NotWritten, Verdict};
 use crate::state::TransferState;
 
 /// A write of a part that has not settled.
@@ -41,6 +42,46 @@ pub enum WriteRefusal {
     /// It is written once.
     #[error("the part was written before")]
     Repeated,
+    /// The answer is for other blocks than the decode worker reserved; they may be another request's.
+    #[error("block {block} of group {group} at list index {index} was not reserved there{}; answer for the lists of its registration", shown(*reserved))]
+    NotReserved {
+        /// The decode worker's group.
+        group: GroupId,
+        /// List index.
+        index: u64,
+        /// The block that the answer is for.
+        block: BlockId,
+        /// The block that was reserved at this index, if any was.
+        reserved: Option<BlockId>,
+    },
+}
+
+fn shown(reserved: Option<BlockId>) -> String {
+    match reserved {
+        Some(block) if block.is_hole() => ", where the list has a hole".to_owned(),
+        Some(block) => format!(", where block {block} was"),
+        None => String::new(),
+    }
+}
+
+/// Compares what an answer writes with what was reserved: a slice of each list, at its place.
+fn check_reserved(reserved: &[BlockList], written: &[BlockList]) -> Result<(), WriteRefusal> {
+    for list in written {
+        let group = list.group;
+        for (&block, skip) in list.blocks.iter().zip(0_u64..) {
+            // What is beyond the range is nowhere reserved.
+            let index = list.first.saturating_add(skip);
+            let at = |reserved: &BlockList| {
+                let at = usize::try_from(index.checked_sub(reserved.first)?).ok()?;
+                reserved.blocks.get(at).copied()
+            };
+            let there = reserved.iter().filter(|reserved| reserved.group == group).find_map(at);
+            if !block.is_hole() && there != Some(block) {
+                return Err(WriteRefusal::NotReserved { group, index, block, reserved: there });
+            }
+        }
+    }
+    Ok(())
 }
 
 #[derive(Debug)]
@@ -49,9 +90,6 @@ pub(crate) struct Producer<B> {
     pub(crate) push: PushBook,
     assembly: Assembly,
     writes: Vec<Write>,
-    /// How registrations ended of which the decode workers have not been told.
-    untold: Vec<Resolved>,
-    max_untold: usize,
     pub(crate) refused_chunks: u64,
 }
 
@@ -62,8 +100,6 @@ impl<B> Producer<B> {
             push: PushBook::new(options.push.clone()),
             assembly: Assembly::new(options.push.max_blocks),
             writes: Vec::new(),
-            untold: Vec::new(),
-            max_untold: options.push.max_remembered,
             refused_chunks: 0,
         }
     }
@@ -73,7 +109,6 @@ impl<B> Producer<B> {
         self.leases.reader_gone(reader, now);
         self.assembly.reader_gone(reader);
         self.push.reader_gone(reader, now);
-        self.untold.retain(|resolved| resolved.id.reader != *reader);
     }
 
     /// Number of writes that have not settled.
@@ -106,15 +141,22 @@ impl<B> Producer<B> {
         }
     }
 
-    pub(crate) fn register(&mut self, chunk: Chunk, now: Instant, events: &mut Vec<Event<B>>) {
+    /// Whether the chunk need not come again.
+    pub(crate) fn register(&mut self, chunk: Chunk, now: Instant, events: &mut Vec<Event<B>>) -> bool {
         let id = chunk.id.clone();
+        // The first of several comes again when the others have made it whole.
+        if self.push.knows(&id) && !chunk.last {
+            return true;
+        }
         let registration = match self.assembly.add(chunk) {
-            Assembled::Partial => return,
+            Assembled::Partial => return true,
+            Assembled::Early => return self.push.knows(&id),
             Assembled::Whole(registration) => registration,
             Assembled::Refused => {
                 self.refused_chunks += 1;
                 // Released, and told so: nothing is written for it.
-                return self.push.cancel(&id, now);
+                self.push.refuse(&id, NotWritten::Unfit, now);
+                return true;
             }
         };
         self.leases.expire(now);
@@ -122,11 +164,29 @@ impl<B> Producer<B> {
         if let Admission::Met(_) = self.push.register(registration, lease, now) {
             self.met(id, now, events);
         }
+        true
     }
 
-    pub(crate) fn cancel(&mut self, id: &PushId, now: Instant) {
+    /// The decode worker takes a registration back, or asks what became of it; it wants the request no more.
+    pub(crate) fn cancel(&mut self, id: &PushId, now: Instant, events: &mut Vec<Event<B>>) {
+        let lease = self.push.get(id).and_then(|(_, lease)| lease);
+        self.stop(id, NotWritten::Cancelled, now);
+        if let Some(lease) = lease {
+            self.given_up(&id.reader, lease, now, events);
+        }
+    }
+
+    /// A reader wants nothing more under a lease.
+    pub(crate) fn given_up(&mut self, reader: &PeerId, lease: LeaseId, now: Instant, events: &mut Vec<Event<B>>) {
+        if let Some(request) = self.leases.give_up(lease, reader, now) {
+            events.push(Event::GivenUp { request, lease, reader: reader.clone() });
+        }
+    }
+
+    /// Nothing more is written for a registration. What is posted is given up as far as it can be.
+    fn stop(&mut self, id: &PushId, why: NotWritten, now: Instant) {
         self.assembly.take(id);
-        self.push.cancel(id, now);
+        self.push.refuse(id, why, now);
         for write in self.writes.iter().filter(|write| write.id == *id) {
             write.moving.cancel();
         }
@@ -161,18 +221,16 @@ impl<B> Producer<B> {
             }
             events.push(Event::Freed(freed));
         }
-        self.untold.extend(self.push.take_resolved());
-        self.untold.drain(..self.untold.len().saturating_sub(self.max_untold));
-        self.untold.retain(|Resolved { id, outcome }| {
-            let reservation = id.reservation;
+        for (PushId { reader, reservation }, why) in self.push.take_failing() {
+            link.notice(&reader, &Message::Failed { reservation, why }, now);
+        }
+        for Resolved { id: PushId { reader, reservation }, outcome } in self.push.take_resolved() {
             let message = match outcome {
                 Outcome::Written => Message::Written { reservation },
-                Outcome::Released => Message::Released { reservation },
+                Outcome::Released(why) => Message::Released { reservation, why },
             };
-            // Where the way is broken, again when it has been opened anew.
-            let is_broken = link.connected.contains_key(&id.reader) && !link.can_tell(&id.reader);
-            is_broken || link.tell(&id.reader, &message, now) == Sent::Failed
-        });
+            link.notice(&reader, &message, now);
+        }
     }
 
     fn look_at_writes(&mut self, link: &mut Link, now: Instant, events: &mut Vec<Event<B>>) {
@@ -193,12 +251,13 @@ impl<B> Producer<B> {
                     }
                 }
                 TransferState::Failed { cause, settled } => {
+                    let why = NotWritten::Transfer(cause.to_string());
                     if !std::mem::replace(failed, true) {
-                        push.stop(id, now);
+                        push.stop(id, why.clone(), now);
                         events.push(Event::WriteFailed { id: id.clone(), part: *part, cause });
                     }
                     if settled {
-                        push.settled(id, now);
+                        push.settled(id, why, now);
                     }
                 }
             }
@@ -211,8 +270,9 @@ impl<B> Exchange<B> {
     /// Holds a request's blocks under a lease until `readers` different readers have completed, see
     /// [`kvplan::readers`]. The number may be set later ([`set_readers`](Self::set_readers)); until then only expiry
     /// and [`abort`](Self::abort) free the blocks. `num_parts` parts become [`ready`](Self::ready) one by one; 0 for
-    /// blocks that are complete. Give readers the request, the lease, and this agent's name. Readers are told apart by
-    /// the names of their agents.
+    /// blocks that are complete. Give readers the request, the lease, and this agent's name. Readers are agents, told
+    /// apart by their names: one that reads twice counts once. Let a part end where one of this worker's blocks ends: a
+    /// block that is half computed belongs to the next part, since a part is written once.
     ///
     /// # Errors
     ///
@@ -249,15 +309,54 @@ impl<B> Exchange<B> {
         }
     }
 
+    /// Refuses a registration, with a reason for the decode worker: nothing is written for it, and the share of its
+    /// reader counts as done. The lease goes on for its other readers. Whether there was something to refuse.
+    ///
+    /// The reason is for people; at most [`MAX_REASON_BYTES`](crate::MAX_REASON_BYTES) of it are sent.
+    pub fn refuse(&mut self, id: &PushId, reason: impl Into<String>, now: Instant) -> bool {
+        let Some((_, lease)) = self.producer.push.get(id) else { return false };
+        self.producer.stop(id, NotWritten::Refused(reason.into()), now);
+        if let Some(lease) = lease {
+            self.producer.leases.give_up(lease, &id.reader, now);
+        }
+        true
+    }
+
     /// Ends a lease at once; whether it was in force. Its blocks come with the next poll.
     pub fn abort(&mut self, lease: LeaseId, now: Instant) -> bool {
         self.producer.leases.abort(lease, now)
     }
 
-    /// Writes a part of a request to a decode worker. `part` is 0 for a request without parts. The descriptors are
-    /// those of the plan with that peer for the registration's lists, and for this part's layers; `padding_bytes` says
-    /// how many of their bytes are padding. When all parts have landed and the lease is still good, the decode worker is
-    /// told.
+    /// Writes a part of a request to a decode worker: what the plan with that peer has answered for this request, whose
+    /// remote lists are slices of the registration's. `part` is 0 for a request without parts. When all parts have landed
+    /// and the lease is still good, the decode worker is told.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteRefusal::NotReserved`], and the registration is as it was; [`Error::WrongAnswer`] for an answer of a plan
+    /// that is not with this peer; those of [`write`](Self::write).
+    pub fn write_answer(
+        &mut self,
+        id: &PushId,
+        part: u32,
+        request: &Request,
+        answer: &Descriptors,
+        now: Instant,
+    ) -> Result<()> {
+        if let Some(peer) = self.peer(&id.reader) {
+            self.link.agent.check_answer(peer, answer)?;
+        }
+        if let Some((registration, _)) = self.producer.push.get(id) {
+            let refused = |why| Error::WriteRefused { id: id.clone(), part, why };
+            check_reserved(&registration.lists, &request.remote).map_err(refused)?;
+        }
+        self.write(id, part, answer.as_slice(), answer.padding_bytes(), now)
+    }
+
+    /// Writes a part of a request to a decode worker, as [`write_answer`](Self::write_answer) does, for an engine that
+    /// has only descriptors: nothing compares them with the blocks that were reserved. They are those of the plan with
+    /// that peer for the registration's lists, and for this part; `padding_bytes` says how many of their bytes are
+    /// padding.
     ///
     /// # Errors
     ///
@@ -299,7 +398,7 @@ impl<B> Exchange<B> {
                 Ok(())
             }
             Err(error) => {
-                push.settled(id, now);
+                push.settled(id, NotWritten::Transfer(error.to_string()), now);
                 Err(error)
             }
         }
@@ -315,5 +414,43 @@ impl<B> Exchange<B> {
     #[must_use]
     pub fn is_good(&self, lease: LeaseId, now: Instant) -> bool {
         self.producer.leases.is_good(lease, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(group: u32, first: u64, blocks: &[u32]) -> BlockList {
+        BlockList { group: GroupId(group), first, blocks: blocks.iter().copied().map(BlockId).collect() }
+    }
+
+    #[test]
+    fn an_answer_for_slices_of_what_was_reserved_fits_and_any_other_block_is_named() {
+        let reserved = [list(0, 4, &[1, 2, u32::MAX, 3]), list(2, 0, &[9])];
+        for good in [
+            vec![],
+            vec![list(0, 4, &[1, 2])],
+            vec![list(0, 5, &[2, u32::MAX, 3])],
+            vec![list(0, 4, &[u32::MAX, 2]), list(2, 0, &[9])],
+            // Holes are nobody's blocks.
+            vec![list(1, 0, &[u32::MAX])],
+        ] {
+            assert_eq!(check_reserved(&reserved, &good), Ok(()), "{good:?}");
+        }
+        for (bad, index, block, there) in [
+            (list(0, 4, &[7]), 4, 7, Some(1)),
+            (list(0, 4, &[2]), 4, 2, Some(1)),
+            (list(0, 6, &[5]), 6, 5, Some(u32::MAX)),
+            (list(0, 3, &[1]), 3, 1, None),
+            (list(0, 7, &[3, 1]), 8, 1, None),
+            (list(0, u64::MAX, &[1]), u64::MAX, 1, None),
+            (list(1, 0, &[9]), 0, 9, None),
+        ] {
+            let group = bad.group;
+            let (block, reserved_there) = (BlockId(block), there.map(BlockId));
+            let why = WriteRefusal::NotReserved { group, index, block, reserved: reserved_there };
+            assert_eq!(check_reserved(&reserved, std::slice::from_ref(&bad)), Err(why), "{bad:?}");
+        }
     }
 }

@@ -3,10 +3,9 @@
 use std::mem::ManuallyDrop;
 use std::time::Instant;
 
-use crate::backoff::Backoff;
 use crate::event::{Event, PullFailed, PullId};
-use crate::lease::{LeaseId, PeerId, RequestId};
-use crate::link::{Link, Moving, Sent};
+use crate::lease::{LeaseId, Number, PeerId, RequestId};
+use crate::link::{Link, Moving};
 use crate::message::{Message, Verdict};
 use crate::state::TransferState;
 
@@ -23,8 +22,8 @@ pub(crate) struct Part {
 pub(crate) enum PartState {
     /// Bytes may land.
     Reading(Moving),
-    /// Everything is in place; the producer is to confirm.
-    Completing(Backoff),
+    /// Everything is in place; the producer is to confirm. The number of the question, once it has been asked.
+    Completing(Option<Number>),
     /// The producer has confirmed that its lease was good.
     Confirmed,
     /// Failed or not wanted; nothing lands.
@@ -39,6 +38,8 @@ pub(crate) struct Pull<B> {
     pub(crate) parts: Vec<Part>,
     pub(crate) deadline: Instant,
     pub(crate) failed: bool,
+    /// Questions whose answers are of no interest any more.
+    pub(crate) moot: Vec<(PeerId, Number)>,
 }
 
 impl<B> Pull<B> {
@@ -50,6 +51,10 @@ impl<B> Pull<B> {
             for part in &mut self.parts {
                 match &part.state {
                     PartState::Reading(moving) => moving.cancel(),
+                    PartState::Completing(Some(asked)) => {
+                        self.moot.push((part.peer.clone(), *asked));
+                        part.state = PartState::Over;
+                    }
                     _ => part.state = PartState::Over,
                 }
             }
@@ -67,7 +72,7 @@ impl<B> Pull<B> {
                 match reading {
                     TransferState::InProgress => {}
                     TransferState::Done if self.failed => *state = PartState::Over,
-                    TransferState::Done => *state = PartState::Completing(Backoff::of_messages(now)),
+                    TransferState::Done => *state = PartState::Completing(None),
                     TransferState::Failed { cause, .. } => {
                         why = why.or(Some(PullFailed::Transfer { peer: peer.clone(), source: cause }));
                         if settled {
@@ -82,16 +87,14 @@ impl<B> Pull<B> {
                 continue;
             }
             let Some(Part { peer, request, lease, state }) = self.parts.get_mut(index) else { continue };
-            if let PartState::Completing(backoff) = state {
-                if now < backoff.next() {
-                    continue;
+            if let PartState::Completing(asked) = state {
+                if asked.is_none() {
+                    let message = Message::Completed { request: request.clone(), lease: *lease, reading: self.id.0 };
+                    *asked = Some(link.ask(peer, &message, now).0);
                 }
-                let message = Message::Completed { request: request.clone(), lease: *lease, reading: self.id.0 };
-                if link.tell(peer, &message, now) != Sent::Yes {
+                if !link.can_tell(peer) {
                     why = why.or(Some(PullFailed::Unreachable(peer.clone())));
-                    continue;
                 }
-                backoff.asked(now);
             }
         }
         if let Some(why) = why {
@@ -102,6 +105,9 @@ impl<B> Pull<B> {
             let unconfirmed = count(|state| matches!(state, PartState::Completing(_)));
             self.fail(PullFailed::Deadline { reading, unconfirmed }, events);
         }
+        for (peer, asked) in self.moot.drain(..) {
+            link.answered(&peer, asked);
+        }
         match self.failed {
             true => self.parts.iter().all(|part| matches!(part.state, PartState::Over)),
             false => self.is_confirmed(),
@@ -110,11 +116,7 @@ impl<B> Pull<B> {
 
     /// When [`advance`](Self::advance) has something to do though nothing has happened.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let asks = self.parts.iter().enumerate().filter_map(|(index, part)| match part.state {
-            PartState::Completing(backoff) if self.has_read(index) => Some(backoff.next()),
-            _ => None,
-        });
-        asks.chain([self.deadline]).min().filter(|_| !self.failed)
+        Some(self.deadline).filter(|_| !self.failed)
     }
 
     /// Whether nothing more is read under the lease of a part: a completion says that of the lease, and several parts
@@ -147,6 +149,9 @@ impl<B> Pull<B> {
         };
         let Some(part) = self.parts.iter_mut().find(waiting) else { return false };
         if verdict == Verdict::Good {
+            if let PartState::Completing(Some(asked)) = part.state {
+                self.moot.push((from.clone(), asked));
+            }
             part.state = PartState::Confirmed;
         } else {
             self.fail(lease_ended(from, request, lease, verdict), events);
@@ -181,5 +186,9 @@ impl<B> Pull<B> {
 }
 
 fn lease_ended(peer: &PeerId, request: &RequestId, lease: LeaseId, verdict: Verdict) -> PullFailed {
-    PullFailed::LeaseEnded { request: request.clone(), lease, peer: peer.clone(), verdict }
+    let (request, peer) = (request.clone(), peer.clone());
+    match verdict {
+        Verdict::Premature => PullFailed::NotReady { request, lease, peer },
+        _ => PullFailed::LeaseEnded { request, lease, peer, verdict },
+    }
 }

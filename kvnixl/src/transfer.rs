@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::batch::Limits;
+use crate::deadline::DEFAULT_DEADLINE;
 use crate::error::{Error, Result};
 use crate::quarantine::Ledger;
 use crate::state::{Standing, TransferState, TransferStats};
@@ -12,14 +13,15 @@ use crate::stats::Outcome;
 use crate::wake::Wake;
 
 /// What a transfer does besides moving bytes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TransferOptions {
     /// Sent to the peer after the last byte of all requests is in place; never when the transfer fails. At most
     /// [`MAX_NOTIFICATION_BYTES`](crate::MAX_NOTIFICATION_BYTES).
     pub notify: Option<Vec<u8>>,
     /// From the start; after it the transfer has failed, what was not posted is dropped, and what was posted
-    /// still owns its blocks until it settles. `None` waits for ever: NIXL has no timeout of its own.
+    /// still owns its blocks until it settles. [`DEFAULT_DEADLINE`] by default. `None` waits for ever: NIXL has no
+    /// timeout of its own.
     pub deadline: Option<Duration>,
     /// Overrides the agent's limits.
     pub limits: Option<Limits>,
@@ -27,6 +29,12 @@ pub struct TransferOptions {
     pub request: Option<String>,
     /// How many of the bytes are padding, as the plan's report says: for [`Stats`](crate::Stats).
     pub padding_bytes: u64,
+}
+
+impl Default for TransferOptions {
+    fn default() -> Self {
+        Self { notify: None, deadline: Some(DEFAULT_DEADLINE), limits: None, request: None, padding_bytes: 0 }
+    }
 }
 
 impl TransferOptions {
@@ -41,6 +49,13 @@ impl TransferOptions {
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// Lets the transfer wait for ever, for example for a peer that hangs.
+    #[must_use]
+    pub fn no_deadline(mut self) -> Self {
+        self.deadline = None;
         self
     }
 

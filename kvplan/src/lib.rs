@@ -106,6 +106,7 @@ pub use explain::Explanation;
 pub use flow::{Flow, Flows, Load, flows};
 pub use lane::LaneKey;
 pub use local::{LocalPlan, Member, MemoryRange, Region, RowBroken, memory_ranges};
+pub use lists::check_destination;
 pub use pair::{PairOptions, PairPlan};
 pub use picture::{RowPicture, SegmentKind};
 pub use refusal::{PairError, Refusal, RequestError, Side};

@@ -26,6 +26,16 @@ pub(crate) struct Seen {
     pools: Vec<PoolId>,
 }
 
+/// Checks lists of blocks that somebody is to write, before anything else is known of the request: every group is one of
+/// the spec, listed once, every block is one of its group, and none is listed twice in its pool.
+///
+/// # Errors
+///
+/// [`RequestError`], of the side that is given.
+pub fn check_destination(spec: &ValidSpec, side: Side, lists: &[BlockList]) -> Result<(), RequestError> {
+    check_lists(spec, side, lists, true, &mut Seen::default()).map(drop)
+}
+
 impl PairPlan {
     /// The lists of this worker and of the peer, if the request is one that this plan may answer.
     pub(crate) fn check_request<'a>(

@@ -1,16 +1,13 @@
 //! Memory that is about to go: ours, which peers are to let go of, and theirs, which we are.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Exchange;
 use crate::event::Event;
-use crate::lease::{PeerId, after};
+use crate::lease::{Number, PeerId};
 use crate::link::Sent;
 use crate::message::Message;
-
-/// How often peers that do not answer a withdrawal are told again.
-const WITHDRAW_AGAIN: Duration = Duration::from_millis(500);
 
 /// Withdrawals that are under way.
 #[derive(Debug, Default)]
@@ -25,8 +22,8 @@ struct OurMemory {
     generation: u64,
     /// Who has not answered.
     waiting: Vec<PeerId>,
-    /// When they are told again.
-    next: Instant,
+    /// Who has been asked, by the number of the question.
+    asked: BTreeMap<PeerId, Number>,
 }
 
 impl Withdrawals {
@@ -58,11 +55,6 @@ impl Withdrawals {
     pub(super) fn waits_for(&self, peer: &PeerId) -> bool {
         self.ours.as_ref().is_some_and(|ours| ours.waiting.contains(peer))
     }
-
-    /// When peers are told again.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.ours.as_ref().map(|ours| ours.next)
-    }
 }
 
 impl<B> Exchange<B> {
@@ -74,7 +66,17 @@ impl<B> Exchange<B> {
     pub fn withdraw(&mut self, now: Instant) {
         let may_read = self.link.connected.iter().filter(|(_, connected)| !connected.done);
         let waiting = may_read.map(|(id, _)| id.clone()).collect();
-        self.withdrawals.ours = Some(OurMemory { generation: self.link.agent.generation(), waiting, next: now });
+        self.end_withdrawal();
+        let generation = self.link.agent.generation();
+        self.withdrawals.ours = Some(OurMemory { generation, waiting, asked: BTreeMap::new() });
+        self.follow_withdrawal(now);
+    }
+
+    /// Nobody is asked any more.
+    fn end_withdrawal(&mut self) {
+        for (peer, number) in self.withdrawals.ours.take().map(|ours| ours.asked).unwrap_or_default() {
+            self.link.answered(&peer, number);
+        }
     }
 
     /// Peers that have not answered a withdrawal.
@@ -85,9 +87,9 @@ impl<B> Exchange<B> {
 
     /// Tells connected peers that this agent has registered memory anew, so that they fetch its blob.
     pub fn registered(&mut self, now: Instant) {
-        self.withdrawals.ours = None;
+        self.end_withdrawal();
         let generation = self.link.agent.generation();
-        self.tell_all(&Message::MemoryRegistered { generation }, now);
+        self.notice_all(&Message::MemoryRegistered { generation }, now);
     }
 
     /// Tells peers whose memory nothing of ours touches any more.
@@ -102,17 +104,24 @@ impl<B> Exchange<B> {
         }
     }
 
+    /// Asks whom it waits for, and ends when nobody is left.
     pub(super) fn follow_withdrawal(&mut self, now: Instant) {
         let Some(ours) = &mut self.withdrawals.ours else { return };
-        if ours.waiting.is_empty() {
-            self.withdrawals.ours = None;
-            self.events.push(Event::Withdrawn);
-        } else if now >= ours.next {
-            ours.next = after(now, WITHDRAW_AGAIN);
-            let (generation, waiting) = (ours.generation, ours.waiting.clone());
-            for peer in waiting {
-                self.link.tell(&peer, &Message::Withdraw { generation }, now);
+        let (link, waiting) = (&mut self.link, &ours.waiting);
+        ours.asked.retain(|peer, number| {
+            let still = waiting.contains(peer);
+            if !still {
+                link.answered(peer, *number);
             }
+            still
+        });
+        for peer in waiting {
+            let question = Message::Withdraw { generation: ours.generation };
+            ours.asked.entry(peer.clone()).or_insert_with(|| link.ask(peer, &question, now).0);
+        }
+        if waiting.is_empty() {
+            self.end_withdrawal();
+            self.events.push(Event::Withdrawn);
         }
     }
 }

@@ -27,9 +27,11 @@ pub(crate) struct Chunk {
 pub(crate) enum Assembled {
     /// More is to come.
     Partial,
+    /// One before it was lost, and is sent again. This one is not kept, so it must be, too.
+    Early,
     /// That was the last one.
     Whole(Registration),
-    /// It does not follow what was there, or there is no room. The registration is dropped.
+    /// It is of another request than what was there, or there is no room. The registration is dropped.
     Refused,
 }
 
@@ -52,8 +54,15 @@ impl Assembly {
             Some(partial) => partial,
             None => (Registration { id, request: request.clone(), lists: Vec::new(), deadline }, 0),
         };
-        if number != expected || whole.request != request {
+        if whole.request != request {
             return Assembled::Refused;
+        }
+        if number != expected {
+            if expected > 0 {
+                self.num_ids += whole.num_ids();
+                self.partial.insert(whole.id.clone(), (whole, expected));
+            }
+            return if number < expected { Assembled::Partial } else { Assembled::Early };
         }
         append(&mut whole.lists, lists);
         if last {
@@ -96,7 +105,7 @@ impl Assembly {
 }
 
 /// Appends lists; one that goes on where the last one ended is the same list.
-fn append(lists: &mut Vec<BlockList>, more: Vec<BlockList>) {
+pub(crate) fn append(lists: &mut Vec<BlockList>, more: Vec<BlockList>) {
     for list in more {
         match lists.last_mut() {
             Some(last)
@@ -139,13 +148,29 @@ mod tests {
     }
 
     #[test]
+    fn chunks_that_are_lost_or_come_again_are_waited_for_and_no_others() {
+        let now = Instant::now();
+        let mut assembly = Assembly::new(100);
+        assert_eq!(assembly.add(chunk(1, false, 1, &[2], now)), Assembled::Early);
+        assert_eq!((assembly.num_ids, assembly.partial.len()), (0, 0), "nothing is kept of it");
+        assert_eq!(assembly.add(chunk(0, false, 0, &[1], now)), Assembled::Partial);
+        assert_eq!(assembly.add(chunk(2, true, 2, &[3], now)), Assembled::Early);
+        assert_eq!(assembly.add(chunk(0, false, 0, &[1], now)), Assembled::Partial, "again");
+        assert_eq!(assembly.num_ids, 2);
+        assert_eq!(assembly.add(chunk(1, false, 1, &[2], now)), Assembled::Partial);
+        let Assembled::Whole(whole) = assembly.add(chunk(2, true, 2, &[3], now)) else { panic!("not whole") };
+        assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: 0, blocks: [1, 2, 3].map(BlockId).into() }]);
+        assert_eq!((assembly.num_ids, assembly.partial.len()), (0, 0));
+    }
+
+    #[test]
     fn chunks_that_do_not_fit_drop_the_registration() {
         let now = Instant::now();
         let mut assembly = Assembly::new(5);
-        assert_eq!(assembly.add(chunk(1, true, 0, &[1], now)), Assembled::Refused);
         assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2], now)), Assembled::Partial);
-        assert_eq!(assembly.add(chunk(2, true, 2, &[3], now)), Assembled::Refused);
-        assert_eq!(assembly.add(chunk(1, true, 2, &[3], now)), Assembled::Refused, "the beginning was dropped");
+        let other = Chunk { request: RequestId::new("other").unwrap(), ..chunk(1, true, 2, &[3], now) };
+        assert_eq!(assembly.add(other), Assembled::Refused);
+        assert_eq!(assembly.add(chunk(1, true, 2, &[3], now)), Assembled::Early, "the beginning was dropped");
         assert_eq!(assembly.add(chunk(0, false, 0, &[1, 2, 3, 4, 5, 6], now)), Assembled::Refused, "too many");
         assert_eq!(assembly.add(chunk(0, false, 0, &[1], now)), Assembled::Partial);
         assembly.expire(now + Duration::from_secs(1));

@@ -55,6 +55,8 @@ pub enum EndReason {
     AllRead,
     /// All readers completed or are gone.
     ReadersLost,
+    /// All readers completed, have given it up, were refused, or are gone.
+    GivenUp,
     /// Nobody extended it in time.
     Expired,
     /// The producer ended it.
@@ -111,6 +113,8 @@ pub struct LeaseStats {
     pub all_read: u64,
     /// Ended because the readers that had not completed are gone.
     pub readers_lost: u64,
+    /// Ended because the readers that had not completed have given them up, or were refused.
+    pub given_up: u64,
     /// Ended because nobody extended them.
     pub expired: u64,
     /// Ended by the producer.
@@ -141,6 +145,8 @@ struct Lease<B> {
     done: BTreeSet<(PeerId, Reading)>,
     /// Who is gone without having completed.
     gone: BTreeSet<PeerId>,
+    /// Who wants it no more, or is refused.
+    given_up: BTreeSet<PeerId>,
     /// Who was heard of.
     known: BTreeSet<PeerId>,
     num_parts: u32,
@@ -237,6 +243,7 @@ impl<B> LeaseBook<B> {
             readers,
             done: BTreeSet::new(),
             gone: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             known: BTreeSet::new(),
             num_parts,
             ready: BTreeSet::new(),
@@ -362,6 +369,8 @@ impl<B> LeaseBook<B> {
             if lease.gone.contains(reader) || lease.has_completed(reader) {
                 continue;
             }
+            // It has changed its mind.
+            lease.given_up.remove(reader);
             if !lease.known.contains(reader) {
                 if lease.known.len() >= lease.most() {
                     continue;
@@ -378,6 +387,22 @@ impl<B> LeaseBook<B> {
             }
         }
         ended
+    }
+
+    /// A reader reads nothing more, or is refused: its share counts as done. The request, if the lease is in force and
+    /// waited for this reader.
+    pub(crate) fn give_up(&mut self, lease: LeaseId, reader: &PeerId, now: Instant) -> Option<RequestId> {
+        self.expire(now);
+        let found = self.live.get_mut(&lease)?;
+        if found.gone.contains(reader) || found.has_completed(reader) || found.given_up.len() >= found.most() {
+            return None;
+        }
+        if !found.given_up.insert(reader.clone()) {
+            return None;
+        }
+        let request = found.request.clone();
+        self.free_if_read(lease, now);
+        Some(request)
     }
 
     /// A reader's process is gone, see [`LostReaders`].
@@ -451,10 +476,14 @@ impl<B> LeaseBook<B> {
         let (Some(readers), Some(_)) = (lease.readers, lease.deadline) else { return false };
         let done: BTreeSet<&str> = lease.done.iter().map(|(reader, _)| &*reader.name).collect();
         let gone = lease.gone.iter().map(|reader| &*reader.name);
+        let done_or_gone: BTreeSet<&str> = done.iter().copied().chain(gone).collect();
+        let given_up = lease.given_up.iter().map(|reader| &*reader.name);
         let why = if done.len() >= readers {
             EndReason::AllRead
-        } else if done.iter().copied().chain(gone).collect::<BTreeSet<_>>().len() >= readers {
+        } else if done_or_gone.len() >= readers {
             EndReason::ReadersLost
+        } else if done_or_gone.iter().copied().chain(given_up).collect::<BTreeSet<_>>().len() >= readers {
+            EndReason::GivenUp
         } else {
             return false;
         };
@@ -471,6 +500,7 @@ impl<B> LeaseBook<B> {
         let count = match why {
             EndReason::AllRead => &mut self.stats.all_read,
             EndReason::ReadersLost => &mut self.stats.readers_lost,
+            EndReason::GivenUp => &mut self.stats.given_up,
             EndReason::Expired => &mut self.stats.expired,
             EndReason::Aborted => &mut self.stats.aborted,
         };

@@ -10,6 +10,7 @@
 //! | how does a long registration arrive? | `assembly` |
 //! | when do a push's two halves meet, and what was the outcome? | `PushBook` in `push` |
 //! | when does a decode worker get destination blocks back? | `ReservationBook` in `reservation` |
+//! | which messages are sent again, and until when? | `Outbox` in `outbox` |
 //! | is a peer usable, and when is its blob fetched again? | `PeerBook` in `peers` |
 //!
 //! Blocks are a type of the engine's, `B`: a list of ids, or better, a guard that gives them back when it is dropped.
@@ -20,15 +21,17 @@ mod assembly;
 mod book;
 mod ended;
 mod identity;
+mod outbox;
 mod peers;
 mod push;
 mod reservation;
 
-pub(crate) use assembly::{Assembled, Assembly, Chunk};
+pub(crate) use assembly::{Assembled, Assembly, Chunk, append};
 pub(crate) use book::{Completion, LeaseBook, after};
 pub use book::{EndReason, Freed, LeaseOptions, LeaseStats, LostReaders};
 pub use identity::{LeaseId, MAX_REQUEST_ID_BYTES, PeerId, RequestId, ReservationId};
 pub(crate) use identity::{Numbers, Reading};
+pub(crate) use outbox::{Number, Outbox};
 pub(crate) use peers::{Loaded, PeerBook};
 pub use peers::{PeerOptions, PeerState, PeerStats, Wanted};
 pub(crate) use push::{Admission, Outcome, PushBook, Resolved};

@@ -8,6 +8,7 @@ use kvplan::BlockList;
 
 use super::ended::Remembered;
 use super::identity::{LeaseId, PeerId, RequestId, ReservationId};
+use crate::message::NotWritten;
 
 /// Bounds on what decode workers may leave at a producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Registration {
 }
 
 /// What became of a registration that has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// The request has no lease yet.
     Waits,
@@ -86,12 +87,12 @@ pub(crate) enum Admission {
 }
 
 /// How a registration ended, once: the decode worker is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Every part is in place and was good.
     Written,
-    /// Not everything was written, and nothing lands any more.
-    Released,
+    /// Not everything was written, for this reason, and nothing lands any more.
+    Released(NotWritten),
 }
 
 /// A registration that has ended.
@@ -133,8 +134,8 @@ struct Push {
     landed: BTreeSet<u32>,
     /// Writes that have not settled.
     in_flight: usize,
-    /// Nothing more is begun.
-    stopping: bool,
+    /// Nothing more is begun, for this reason: the first one.
+    stopping: Option<NotWritten>,
 }
 
 /// Registrations at a producer.
@@ -151,6 +152,8 @@ pub(crate) struct PushBook {
     num_ids: usize,
     ended: Remembered<PushId, Outcome>,
     resolved: Vec<Resolved>,
+    /// Stopped while something may still land.
+    failing: Vec<(PushId, NotWritten)>,
     stats: PushStats,
 }
 
@@ -167,6 +170,7 @@ impl PushBook {
             due: BTreeSet::new(),
             num_ids: 0,
             resolved: Vec::new(),
+            failing: Vec::new(),
             stats: PushStats::default(),
         }
     }
@@ -174,9 +178,9 @@ impl PushBook {
     /// A decode worker says where it wants a request, which has this lease in force.
     pub(crate) fn register(&mut self, registration: Registration, lease: Option<LeaseId>, now: Instant) -> Admission {
         let id = registration.id.clone();
-        if let Some(&outcome) = self.ended.get(&id) {
+        if let Some(outcome) = self.ended.get(&id).cloned() {
             self.stats.duplicates += 1;
-            self.resolved.push(Resolved { id, outcome });
+            self.resolved.push(Resolved { id, outcome: outcome.clone() });
             return Admission::Ended(outcome);
         }
         if self.pushes.contains_key(&id) {
@@ -186,7 +190,7 @@ impl PushBook {
         let num_ids = self.num_ids.saturating_add(registration.num_ids());
         if self.pushes.len() >= self.options.max_registrations || num_ids > self.options.max_blocks {
             self.stats.refused += 1;
-            self.conclude(id, Outcome::Released, now);
+            self.conclude(id, Outcome::Released(NotWritten::NoRoom), now);
             return Admission::Full;
         }
         self.num_ids = num_ids;
@@ -202,7 +206,7 @@ impl PushBook {
             begun: BTreeSet::new(),
             landed: BTreeSet::new(),
             in_flight: 0,
-            stopping: false,
+            stopping: None,
         };
         self.pushes.insert(id, push);
         lease.map_or(Admission::Waits, Admission::Met)
@@ -218,6 +222,12 @@ impl PushBook {
         }
         self.by_lease.insert(lease, met.clone());
         met.into_iter().collect()
+    }
+
+    /// Whether a registration has arrived, be it that it has ended.
+    #[must_use]
+    pub(crate) fn knows(&self, id: &PushId) -> bool {
+        self.pushes.contains_key(id) || self.ended.get(id).is_some()
     }
 
     /// A registration that has not ended, and its lease if its request is here.
@@ -249,7 +259,7 @@ impl PushBook {
     /// [`settled`](Self::settled). A part is begun once.
     pub(crate) fn begin(&mut self, id: &PushId, part: u32, now: Instant) -> bool {
         self.expire(now);
-        let Some(push) = self.pushes.get_mut(id).filter(|push| !push.stopping && push.lease.is_some()) else {
+        let Some(push) = self.pushes.get_mut(id).filter(|push| push.stopping.is_none() && push.lease.is_some()) else {
             return false;
         };
         let first = push.begun.insert(part);
@@ -266,46 +276,52 @@ impl PushBook {
         }
         // A request that is complete from the start is one part.
         let all = push.landed.len() as u64 == u64::from(num_parts.max(1));
-        let lease = push.lease.filter(|_| all && !push.stopping);
-        self.release_if_idle(id, now);
+        let lease = push.lease.filter(|_| all && push.stopping.is_none());
+        if let Some(why) = push.stopping.clone() {
+            self.stop(id, why, now);
+        }
         lease
     }
 
     /// Nothing of a part that failed can land any more.
-    pub(crate) fn settled(&mut self, id: &PushId, now: Instant) {
+    pub(crate) fn settled(&mut self, id: &PushId, why: NotWritten, now: Instant) {
         if let Some(push) = self.pushes.get_mut(id) {
             push.in_flight = push.in_flight.saturating_sub(1);
-            push.stopping = true;
         }
-        self.release_if_idle(id, now);
+        self.stop(id, why, now);
     }
 
     /// Ends a registration whose parts have all landed: written if the lease was good at that time.
     pub(crate) fn finish(&mut self, id: &PushId, good: bool, now: Instant) {
         match self.pushes.get(id) {
             Some(push) if push.in_flight == 0 => {
-                let outcome = if good && !push.stopping { Outcome::Written } else { Outcome::Released };
+                let outcome = match &push.stopping {
+                    None if good => Outcome::Written,
+                    None => Outcome::Released(NotWritten::LeaseEnded),
+                    Some(why) => Outcome::Released(why.clone()),
+                };
                 self.conclude(id.clone(), outcome, now);
             }
             _ => {}
         }
     }
 
-    /// The decode worker no longer wants it, or has heard nothing and asks. The outcome is reported now, again, or
-    /// when what is in flight has settled. A registration that never arrived is released: nothing is written for it.
-    pub(crate) fn cancel(&mut self, id: &PushId, now: Instant) {
-        match self.ended.get(id) {
-            Some(&outcome) => self.resolved.push(Resolved { id: id.clone(), outcome }),
-            None if self.pushes.contains_key(id) => self.stop(id, now),
+    /// Nothing is written for a registration, whether it has arrived or not: the decode worker no longer wants it, or asks
+    /// what became of it, or the producer refuses. The outcome is reported now, again, or when what is in flight has
+    /// settled.
+    pub(crate) fn refuse(&mut self, id: &PushId, why: NotWritten, now: Instant) {
+        match self.ended.get(id).cloned() {
+            Some(outcome) => self.resolved.push(Resolved { id: id.clone(), outcome }),
+            None if self.pushes.contains_key(id) => self.stop(id, why, now),
             // Remembered, so that one that comes after all is not written.
-            None => self.conclude(id.clone(), Outcome::Released, now),
+            None => self.conclude(id.clone(), Outcome::Released(why), now),
         }
     }
 
     /// A lease has ended: nothing more is written from its blocks.
     pub(crate) fn lease_ended(&mut self, lease: LeaseId, now: Instant) {
         for id in self.by_lease.remove(&lease).unwrap_or_default() {
-            self.stop(&id, now);
+            self.stop(&id, NotWritten::LeaseEnded, now);
         }
     }
 
@@ -315,7 +331,7 @@ impl PushBook {
         let from_first = self.pushes.range(first..).map(|(id, _)| id);
         let theirs: Vec<PushId> = from_first.take_while(|id| id.reader == *reader).cloned().collect();
         for id in theirs {
-            self.stop(&id, now);
+            self.stop(&id, NotWritten::Cancelled, now);
         }
     }
 
@@ -324,7 +340,7 @@ impl PushBook {
         while let Some((deadline, id)) = self.due.first().filter(|(deadline, _)| *deadline <= now).cloned() {
             self.due.remove(&(deadline, id.clone()));
             self.stats.expired += 1;
-            self.stop(&id, now);
+            self.stop(&id, NotWritten::Deadline, now);
         }
         self.ended.forget(now);
     }
@@ -340,6 +356,11 @@ impl PushBook {
         std::mem::take(&mut self.resolved)
     }
 
+    /// Takes those that will not be written and have not ended, since something of them may still land.
+    pub(crate) fn take_failing(&mut self) -> Vec<(PushId, NotWritten)> {
+        std::mem::take(&mut self.failing)
+    }
+
     /// Counts since the start.
     #[must_use]
     pub(crate) fn stats(&self) -> PushStats {
@@ -347,17 +368,15 @@ impl PushBook {
         PushStats { writing, waiting: self.pushes.len() - writing, ..self.stats }
     }
 
-    /// Nothing more is written, for example because a part's write has failed.
-    pub(crate) fn stop(&mut self, id: &PushId, now: Instant) {
-        if let Some(push) = self.pushes.get_mut(id) {
-            push.stopping = true;
-        }
-        self.release_if_idle(id, now);
-    }
-
-    fn release_if_idle(&mut self, id: &PushId, now: Instant) {
-        if self.pushes.get(id).is_some_and(|push| push.stopping && push.in_flight == 0) {
-            self.conclude(id.clone(), Outcome::Released, now);
+    /// Nothing more is written, for example because a part's write has failed. The first reason stands.
+    pub(crate) fn stop(&mut self, id: &PushId, why: NotWritten, now: Instant) {
+        let Some(push) = self.pushes.get_mut(id) else { return };
+        let is_first = push.stopping.is_none();
+        let why = push.stopping.get_or_insert(why).clone();
+        if push.in_flight == 0 {
+            self.conclude(id.clone(), Outcome::Released(why), now);
+        } else if is_first {
+            self.failing.push((id.clone(), why));
         }
     }
 
@@ -377,9 +396,9 @@ impl PushBook {
         }
         match outcome {
             Outcome::Written => self.stats.written += 1,
-            Outcome::Released => self.stats.released += 1,
+            Outcome::Released(_) => self.stats.released += 1,
         }
-        self.ended.insert(id.clone(), outcome, now);
+        self.ended.insert(id.clone(), outcome.clone(), now);
         self.resolved.push(Resolved { id, outcome });
     }
 }

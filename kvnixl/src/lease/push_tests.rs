@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::push::{Registration, Resolved};
 use super::*;
+use crate::message::NotWritten;
 
 fn request(which: u64) -> RequestId {
     RequestId::new(format!("r{which}")).unwrap()
@@ -52,7 +53,7 @@ fn a_registration_meets_its_request_in_either_order() {
         book.finish(&id(1), true, now);
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Written)]);
         // Told again to a decode worker that asks.
-        book.cancel(&id(1), now);
+        book.refuse(&id(1), NotWritten::Cancelled, now);
         assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Ended(Outcome::Written));
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Written), resolved(1, Outcome::Written)]);
     }
@@ -63,21 +64,31 @@ fn nothing_is_released_while_a_write_may_land() {
     let (now, lease) = (Instant::now(), LeaseId(5));
     let stops: [fn(&mut PushBook, Instant); 5] = [
         |book, now| book.lease_ended(LeaseId(5), now),
-        |book, now| book.cancel(&id(1), now),
+        |book, now| book.refuse(&id(1), NotWritten::Cancelled, now),
         |book, now| book.reader_gone(&id(1).reader, now),
         |book, now| book.expire(now + SECOND),
-        |book, now| book.stop(&id(1), now),
+        |book, now| book.stop(&id(1), NotWritten::Transfer("broken".into()), now),
     ];
-    for stop in stops {
+    let reasons = [
+        NotWritten::LeaseEnded,
+        NotWritten::Cancelled,
+        NotWritten::Cancelled,
+        NotWritten::Deadline,
+        NotWritten::Transfer("broken".into()),
+    ];
+    for (stop, why) in stops.into_iter().zip(reasons) {
         let mut book = PushBook::new(PushOptions::default());
         book.register(registration(1, 0, now + SECOND), None, now);
         book.offer(&request(0), lease);
         assert!(book.begin(&id(1), 0, now));
         stop(&mut book, now);
         assert!(book.take_resolved().is_empty());
+        assert_eq!(book.take_failing(), [(id(1), why.clone())], "that it fails is known at once");
         assert!(!book.begin(&id(1), 1, now), "nothing more is begun");
-        book.settled(&id(1), now);
-        assert_eq!(book.take_resolved(), [resolved(1, Outcome::Released)]);
+        book.stop(&id(1), NotWritten::Unfit, now);
+        book.settled(&id(1), NotWritten::Unfit, now);
+        assert_eq!(book.take_resolved(), [resolved(1, Outcome::Released(why))], "the first reason stands");
+        assert!(book.take_failing().is_empty(), "said once");
     }
 }
 
@@ -90,18 +101,18 @@ fn bytes_that_landed_after_the_lease_ended_are_not_written() {
     assert!(book.begin(&id(1), 0, now));
     assert_eq!(book.landed(&id(1), 0, 0, now), Some(lease));
     book.finish(&id(1), false, now);
-    assert_eq!(book.take_resolved(), [resolved(1, Outcome::Released)]);
+    assert_eq!(book.take_resolved(), [resolved(1, Outcome::Released(NotWritten::LeaseEnded))]);
 }
 
 #[test]
 fn a_cancelled_registration_that_arrives_late_is_not_written() {
     let now = Instant::now();
     let mut book = PushBook::new(PushOptions::default());
-    book.cancel(&id(1), now);
+    book.refuse(&id(1), NotWritten::Cancelled, now);
     book.offer(&request(0), LeaseId(5));
     assert_eq!(
         book.register(registration(1, 0, now + SECOND), Some(LeaseId(5)), now),
-        Admission::Ended(Outcome::Released)
+        Admission::Ended(Outcome::Released(NotWritten::Cancelled))
     );
     assert!(!book.begin(&id(1), 0, now));
 }
@@ -113,7 +124,8 @@ fn registrations_and_their_blocks_are_bounded() {
     assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Waits);
     assert_eq!(book.register(registration(2, 0, now + SECOND), None, now), Admission::Full);
     book.expire(now + SECOND);
-    assert_eq!(book.take_resolved(), [resolved(2, Outcome::Released), resolved(1, Outcome::Released)]);
+    let reasons = [(2, NotWritten::NoRoom), (1, NotWritten::Deadline)];
+    assert_eq!(book.take_resolved(), reasons.map(|(which, why)| resolved(which, Outcome::Released(why))));
     assert_eq!(book.register(registration(3, 0, now + 3 * SECOND), None, now), Admission::Waits);
     assert_eq!((book.stats().refused, book.stats().expired, book.stats().waiting), (1, 1, 1));
 }
@@ -169,7 +181,7 @@ proptest! {
                 }
                 8 => {
                     if in_flight.get_mut(&reservation).is_some_and(|parts| parts.remove(&part)) {
-                        book.settled(&key, now);
+                        book.settled(&key, NotWritten::Transfer(String::new()), now);
                     }
                 }
                 9 => {
@@ -181,13 +193,13 @@ proptest! {
                     now += SECOND * u32::try_from(wait).unwrap();
                     book.expire(now);
                     if wait == 0 {
-                        book.cancel(&key, now);
+                        book.refuse(&key, NotWritten::Cancelled, now);
                     }
                 }
             }
             for Resolved { id, outcome } in book.take_resolved() {
                 let reservation = id.reservation.0;
-                prop_assert_eq!(*outcomes.entry(reservation).or_insert(outcome), outcome, "two outcomes");
+                prop_assert_eq!(outcomes.entry(reservation).or_insert(outcome.clone()), &outcome, "two outcomes");
                 prop_assert!(in_flight.get(&reservation).is_none_or(BTreeSet::is_empty), "a write may land");
                 if outcome == Outcome::Written {
                     prop_assert_eq!(landed.get(&reservation).map(BTreeSet::len), Some(PARTS as usize));

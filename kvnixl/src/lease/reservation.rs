@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::time::Instant;
 
 use super::identity::{Numbers, PeerId, RequestId, ReservationId};
+use crate::message::NotWritten;
 
 /// What a writer's word was worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +23,13 @@ pub(crate) enum WriterAnswer {
 #[non_exhaustive]
 pub enum ArrivalFailed {
     /// A writer will not write, or not all.
-    #[error("writer {0} released it without writing everything")]
-    Released(PeerId),
+    #[error("{writer} does not write it: {why}")]
+    NotWritten {
+        /// The writer.
+        writer: PeerId,
+        /// What it says.
+        why: NotWritten,
+    },
     /// A writer could not be told, was replaced by another process, or has ended. Only of the last do the blocks come
     /// back by themselves.
     #[error("writer {0} cannot be reached, was replaced, or has ended")]
@@ -151,7 +157,7 @@ impl<B> ReservationBook<B> {
 
     /// A writer says that all it had to write is in place.
     pub(crate) fn written(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
-        self.answer(id, writer, Writer::Written)
+        self.answer(id, writer, Writer::Written, None)
     }
 
     /// A writer could not be told of a reservation, or not of all of it: it may write all the same.
@@ -159,12 +165,37 @@ impl<B> ReservationBook<B> {
         self.fail(id, ArrivalFailed::Lost(writer.clone()));
     }
 
-    /// A writer says that it did not write everything and that nothing of it lands any more.
-    pub(crate) fn released(&mut self, id: ReservationId, writer: &PeerId) -> WriterAnswer {
-        self.answer(id, writer, Writer::Out)
+    /// A writer says that it will not write everything, and that something of it may still land.
+    pub(crate) fn failing(&mut self, id: ReservationId, writer: &PeerId, why: NotWritten) -> WriterAnswer {
+        let state = self.live.get(&id).and_then(|reservation| reservation.writers.get(writer));
+        match state {
+            Some(Writer::Pending) => {
+                self.fail(id, ArrivalFailed::NotWritten { writer: writer.clone(), why });
+                WriterAnswer::Counted
+            }
+            Some(_) => {
+                self.stats.duplicates += 1;
+                WriterAnswer::Duplicate
+            }
+            None => {
+                self.stats.unknown += 1;
+                WriterAnswer::Unknown
+            }
+        }
     }
 
-    fn answer(&mut self, id: ReservationId, writer: &PeerId, word: Writer) -> WriterAnswer {
+    /// A writer says that it did not write everything and that nothing of it lands any more.
+    pub(crate) fn released(&mut self, id: ReservationId, writer: &PeerId, why: NotWritten) -> WriterAnswer {
+        self.answer(id, writer, Writer::Out, Some(why))
+    }
+
+    fn answer(
+        &mut self,
+        id: ReservationId,
+        writer: &PeerId,
+        word: Writer,
+        why: Option<NotWritten>,
+    ) -> WriterAnswer {
         let Some(state) = self.live.get_mut(&id).and_then(|reservation| reservation.writers.get_mut(writer)) else {
             self.stats.unknown += 1;
             return WriterAnswer::Unknown;
@@ -174,8 +205,8 @@ impl<B> ReservationBook<B> {
             return WriterAnswer::Duplicate;
         }
         *state = word;
-        if word == Writer::Out {
-            self.fail(id, ArrivalFailed::Released(writer.clone()));
+        if let Some(why) = why {
+            self.fail(id, ArrivalFailed::NotWritten { writer: writer.clone(), why });
         }
         self.conclude(id);
         WriterAnswer::Counted
@@ -239,6 +270,12 @@ impl<B> ReservationBook<B> {
     pub(crate) fn has_pending(&self, writer: &PeerId) -> bool {
         let pending = |reservation: &Reservation<B>| reservation.writers.get(writer) == Some(&Writer::Pending);
         self.live.values().any(pending)
+    }
+
+    /// Whether a reservation is held and has not failed.
+    #[must_use]
+    pub(crate) fn is_in_force(&self, id: ReservationId) -> bool {
+        self.live.get(&id).is_some_and(|reservation| !reservation.failed)
     }
 
     /// Takes what happened since the last call.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::reservation::WriterAnswer;
 use super::*;
+use crate::message::NotWritten;
 
 fn request() -> RequestId {
     RequestId::new("r").unwrap()
@@ -43,7 +44,7 @@ fn blocks_that_failed_stay_in_quarantine_until_every_writer_has_answered() {
     book.expire(now + SECOND);
     assert_eq!(book.take_events(), [ReservationEvent::Failed { id, why: ArrivalFailed::Deadline }]);
     assert_eq!((book.stats().quarantined, book.stats().expired), (1, 1));
-    book.released(id, &writer("a"));
+    book.released(id, &writer("a"), NotWritten::LeaseEnded);
     // Lost is no proof.
     book.writer_lost(&writer("b"));
     book.written(id, &writer("c"));
@@ -53,6 +54,23 @@ fn blocks_that_failed_stay_in_quarantine_until_every_writer_has_answered() {
     book.writer_gone(&writer("b"));
     assert_eq!(book.take_events(), [ReservationEvent::Returned { id, blocks: "blocks" }]);
     assert_eq!((book.stats().quarantined, book.stats().live), (0, 0));
+}
+
+#[test]
+fn a_writer_that_fails_is_told_of_at_once_and_waited_for() {
+    let now = Instant::now();
+    let mut book = ReservationBook::new(Numbers::from_incarnation(7));
+    let id = book.reserve(request(), "blocks", [writer("a"), writer("b")], now + SECOND);
+    let broken = NotWritten::Transfer("broken".into());
+    assert_eq!(book.failing(id, &writer("c"), broken.clone()), WriterAnswer::Unknown);
+    assert_eq!(book.failing(id, &writer("a"), broken.clone()), WriterAnswer::Counted);
+    let why = ArrivalFailed::NotWritten { writer: writer("a"), why: broken.clone() };
+    assert_eq!(book.take_events(), [ReservationEvent::Failed { id, why }]);
+    assert_eq!(book.written(id, &writer("b")), WriterAnswer::Counted);
+    assert!(book.take_events().is_empty(), "something of the first may still land");
+    assert_eq!(book.released(id, &writer("a"), broken.clone()), WriterAnswer::Counted);
+    assert_eq!(book.take_events(), [ReservationEvent::Returned { id, blocks: "blocks" }]);
+    assert_eq!(book.failing(id, &writer("a"), broken), WriterAnswer::Unknown, "it comes late");
 }
 
 #[test]
@@ -89,7 +107,7 @@ proptest! {
                     prop_assert_eq!(counted, answered(id) && !back.contains(&id));
                 }
                 5 => {
-                    let counted = book.released(id, &peer) == WriterAnswer::Counted;
+                    let counted = book.released(id, &peer, NotWritten::LeaseEnded) == WriterAnswer::Counted;
                     prop_assert_eq!(counted, answered(id) && !back.contains(&id));
                 }
                 6 => {

@@ -186,7 +186,7 @@ fn stranger(blob: &[u8], name: &str) -> String {
     let agent = Agent::new_configured(name, &config).unwrap();
     let backend = agent.create_backend("UCX", &Params::from(None::<(&str, &str)>).unwrap()).unwrap();
     let to = agent.load_remote_md(process::nixl_metadata(blob)).unwrap();
-    let ours = |body: &[u8]| [b"KVNM\0\x01", body].concat();
+    let ours = |body: &[u8]| [b"KVNM\0\x02\0\0\0\0\0\0\0\0", body].concat();
     let messages = [
         vec![0xff; 3 * MIB],
         // Ours, and megabytes.
@@ -201,7 +201,10 @@ fn stranger(blob: &[u8], name: &str) -> String {
         ours(&[&b"\xa9completed\x83\xa7reading\x01\xa7request\xa1r\xa5lease\xcf"[..], &7_u64.to_be_bytes()].concat()),
         ours(b"\xa9confirmed\x84\xa7reading\x01\xa7request\xa1r\xa5lease\x01\xa7verdict\xa4good"),
         ours(b"\xa7written\x81\xabreservation\x01"),
-        ours(b"\xa8released\x81\xabreservation\x01"),
+        ours(b"\xa8released\x83\xabreservation\x01\xa3why\xa7refused\xa6reason\xa1x"),
+        ours(b"\xa6failed\x83\xabreservation\x01\xa3why\xa7refused\xa6reason\xa1x"),
+        ours(b"\xa6let_go\x81\xa5lease\x01"),
+        ours(b"\xa3ack\x81\xa7numbers\x91\x01"),
         ours(b"\xa5ended\x81\xa6leases\x91\x01"),
         ours(b"\xa7drained\x81\xaageneration\x01"),
         ours(b"\xa7goodbye\x80"),

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod lost;
 mod peers;
 mod pulls;
 mod pushes;
@@ -24,6 +25,23 @@ fn an_agent_has_one_exchange_at_a_time() {
     assert!(matches!(second, Error::ExchangeExists { .. }), "{second}");
     drop(exchange);
     Exchange::<()>::new(agent, ExchangeOptions::default()).unwrap();
+}
+
+#[test]
+fn notifications_of_an_agent_are_its_exchanges_while_it_has_one() {
+    let mut pair = Pair::new();
+    let lease = pair.hold(0);
+    pair.pull(lease);
+    pair.until("the pull", |prefill, decode| {
+        for side in [&prefill, &decode] {
+            let error = side.agent().notifications().unwrap_err();
+            assert!(matches!(error, Error::ExchangeExists { .. }), "{error}");
+        }
+        decode.take(pulled).is_some()
+    });
+    let agent = pair.prefill.exchange.agent().clone();
+    drop(pair.prefill.exchange);
+    assert!(agent.notifications().is_ok(), "they are the engine's again");
 }
 
 #[test]
@@ -86,7 +104,7 @@ fn nothing_of_an_exchange_is_taken_for_what_the_agents_next_one_has() {
 fn garbage_and_an_engines_own_notifications_are_told_apart() {
     let mut pair = Pair::new();
     let peer = pair.decode.exchange.peer(&pair.prefill.id).unwrap().clone();
-    for message in [&b"KVNM\0\x01garbage"[..], b"KVNM", b"KVNM\0\x09", b"hello \xff"] {
+    for message in [&b"KVNM\0\x02garbage"[..], b"KVNM", b"KVNM\0\x09", b"hello \xff"] {
         pair.decode.agent().notify(&peer, message).unwrap();
     }
     pair.poll();

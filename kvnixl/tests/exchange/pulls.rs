@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvnixl::lease::{EndReason, LeaseId};
+use kvnixl::lease::{ArrivalFailed, EndReason, LeaseId, RequestId};
 use kvnixl::{
-    Error, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullFailed, PullPart, PushSource, Verdict, WriteRefusal,
+    DEFAULT_DEADLINE, Deadline, Error, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullFailed, PullPart, PushSource, Verdict, WriteRefusal,
 };
 use kvplan::BlockList;
 use kvspec::{BlockId, GroupId};
@@ -14,7 +14,7 @@ use kvspec::{BlockId, GroupId};
 use crate::common;
 use crate::common::{Worker, descriptor};
 use crate::side::{LEN, Pair, Side, TTL};
-use crate::told::{freed, pull_failed, pulled, request, returned, whole};
+use crate::told::{arrival_failed, freed, pull_failed, pulled, request, returned, whole};
 
 #[test]
 fn a_pull_ends_when_the_producer_confirms_and_frees_its_blocks() {
@@ -78,9 +78,113 @@ fn heartbeats_keep_leases_of_requests_that_wait_and_end_with_them() {
     }
     assert!(pair.prefill.exchange.is_good(lease, pair.now) && pair.now > start + TTL);
     pair.decode.exchange.let_go(pair.prefill.id.clone(), lease);
-    pair.now += TTL;
     pair.poll();
-    assert_eq!(pair.prefill.take(freed), Some(EndReason::Expired));
+    assert_eq!(pair.prefill.take(freed), Some(EndReason::GivenUp), "at once");
+}
+
+#[test]
+fn a_reader_that_gives_up_frees_the_blocks_at_once_and_is_not_waited_for_among_others() {
+    for cancel in [true, false] {
+        let mut pair = Pair::new();
+        let now = pair.now;
+        let alone = pair.hold(0);
+        let other = RequestId::new("other").unwrap();
+        let shared = pair.prefill.exchange.hold(other.clone(), "shared", Some(2), 0, now).unwrap();
+        let parts = vec![
+            pair.part(alone, &whole()),
+            PullPart { request: other.clone(), ..pair.part(shared, &[descriptor(0, 0, 1024)]) },
+        ];
+        if cancel {
+            pair.network.stall(true);
+            let pull = pair.decode.exchange.pull("destination", parts, now + TTL, now).unwrap();
+            pair.decode.exchange.let_go(pair.prefill.id.clone(), alone);
+            pair.poll();
+            assert!(pair.prefill.take(freed).is_none(), "it is being read");
+            assert!(pair.decode.exchange.cancel_pull(pull) && !pair.decode.exchange.cancel_pull(pull));
+        } else {
+            for lease in [alone, shared] {
+                pair.decode.exchange.let_go(pair.prefill.id.clone(), lease);
+            }
+        }
+        pair.poll();
+        assert_eq!(pair.prefill.take(freed), Some(EndReason::GivenUp));
+        assert!(pair.prefill.exchange.is_good(shared, now), "another reader is waited for");
+        let gave_up = |event: &kvnixl::Event<_>| match event {
+            kvnixl::Event::GivenUp { request, lease, reader } => Some((request.clone(), *lease, reader.clone())),
+            _ => None,
+        };
+        let decode = pair.decode.id.clone();
+        let mut told = vec![pair.prefill.take(gave_up).unwrap(), pair.prefill.take(gave_up).unwrap()];
+        told.sort_by_key(|(_, lease, _)| *lease != alone);
+        assert_eq!(told, [(request(), alone, decode.clone()), (other, shared, decode)]);
+        assert_eq!(pair.prefill.exchange.stats().leases.given_up, 1);
+    }
+}
+
+#[test]
+fn a_reader_that_wants_a_lease_again_is_waited_for_again() {
+    let mut pair = Pair::new();
+    let lease = pair.prefill.exchange.hold(request(), "source", None, 0, pair.now).unwrap();
+    pair.decode.exchange.let_go(pair.prefill.id.clone(), lease);
+    pair.poll();
+    pair.decode.exchange.keep(pair.prefill.id.clone(), lease);
+    pair.now += Duration::from_secs(5);
+    pair.poll();
+    pair.prefill.exchange.set_readers(lease, 1, pair.now);
+    assert!(pair.prefill.exchange.is_good(lease, pair.now));
+    pair.pull(lease);
+    pair.until("the pull", |_, decode| decode.take(pulled) == Some("destination"));
+    assert_eq!(pair.prefill.take(freed), Some(EndReason::AllRead));
+}
+
+#[test]
+fn a_pull_of_what_is_not_ready_is_told_so_and_its_lease_goes_on() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let lease = pair.hold(1);
+    pair.pull(lease);
+    let mut why = None;
+    pair.until("the failure", |_, decode| {
+        why = why.take().or_else(|| decode.take(pull_failed));
+        why.is_some() && decode.take(returned) == Some("destination")
+    });
+    assert!(matches!(&why, Some(PullFailed::NotReady { lease: of, .. }) if *of == lease), "{why:?}");
+    pair.prefill.exchange.ready(lease, 0, now);
+    pair.pull(lease);
+    pair.until("the pull", |_, decode| decode.take(pulled) == Some("destination"));
+}
+
+#[test]
+fn what_names_no_producer_is_refused_and_does_not_end_well_by_itself() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let (error, blocks) = pair.decode.exchange.pull("nothing", Vec::new(), now + TTL, now).unwrap_err();
+    assert!(matches!(error, Error::NoParts { what: "pull" }) && blocks == "nothing", "{error}");
+    let (error, blocks) = pair.decode.exchange.reserve(request(), "nothing", Vec::new(), now + TTL, now).unwrap_err();
+    assert!(matches!(error, Error::NoParts { what: "reservation" }) && blocks == "nothing", "{error}");
+    pair.poll();
+    assert!(pair.decode.told.is_empty());
+}
+
+#[test]
+fn what_is_given_no_deadline_has_one_and_none_has_to_be_asked_for() {
+    for (deadline, fails) in [(Deadline::Default, true), (Deadline::Never, false)] {
+        let mut pair = Pair::new();
+        let lease = pair.hold(0);
+        pair.network.stall(true);
+        let (parts, sources) = (vec![pair.part(lease, &whole())], vec![pair.source()]);
+        let other = RequestId::new("never held").unwrap();
+        pair.decode.exchange.pull("pulled", parts, deadline, pair.now).unwrap();
+        pair.decode.exchange.reserve(other, "reserved", sources, deadline, pair.now).unwrap();
+        pair.now += DEFAULT_DEADLINE - Duration::from_secs(1);
+        pair.decode.poll(pair.now);
+        assert!(pair.decode.told.is_empty(), "{:?}", pair.decode.told);
+        pair.now += Duration::from_secs(1);
+        pair.decode.poll(pair.now);
+        let why = pair.decode.take(pull_failed);
+        assert_eq!(matches!(why, Some(PullFailed::Deadline { .. })), fails, "{why:?}");
+        assert_eq!(pair.decode.take(arrival_failed), fails.then_some(ArrivalFailed::Deadline));
+    }
 }
 
 #[test]
@@ -138,12 +242,13 @@ fn a_lease_that_several_parts_of_a_pull_read_is_completed_when_the_last_has_been
 fn a_producer_that_is_named_twice_gets_all_the_blocks_in_one_registration() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let more = vec![BlockList { group: GroupId(1), first: 0, blocks: vec![BlockId(5)] }];
-    let sources = vec![pair.source(), PushSource { lists: more.clone(), ..pair.source() }];
+    let more = vec![BlockList { group: GroupId(0), first: 2, blocks: vec![BlockId(5)] }];
+    let sources = vec![pair.source(), PushSource { lists: more, ..pair.source() }];
     pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
     pair.hold(0);
     let (id, _, lists) = pair.met();
-    assert_eq!(lists, [pair.source().lists, more].concat());
+    let all = [BlockId(2), BlockId(3), BlockId(5)].to_vec();
+    assert_eq!(lists, [BlockList { group: GroupId(0), first: 0, blocks: all }], "one that goes on is one list");
     let error = pair.prefill.exchange.write(&id, 1, &whole(), 0, now).unwrap_err();
     assert!(
         matches!(error, Error::WriteRefused { part: 1, why: WriteRefusal::NotReady, .. }),
@@ -184,11 +289,12 @@ fn a_lease_that_was_kept_ends_in_time_when_its_pull_has_failed() {
             pair.poll();
         }
         assert!(pair.prefill.take(freed).is_none(), "it is kept");
-        let pull = pair.pull(lease);
+        pair.network.stall(true);
+        let (parts, soon) = (vec![pair.part(lease, &whole())], pair.now + Duration::from_secs(1));
+        pair.decode.exchange.pull("destination", parts, soon, pair.now).unwrap();
         if kept_during_the_pull {
             pair.decode.exchange.keep(pair.prefill.id.clone(), lease);
         }
-        pair.decode.exchange.cancel_pull(pull);
         for _ in 0..7 {
             pair.now += Duration::from_secs(5);
             pair.poll();

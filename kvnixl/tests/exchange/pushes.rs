@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use kvnixl::lease::{ArrivalFailed, EndReason, PeerState, RequestId, Wanted};
-use kvnixl::{Error, Event, Limits, PullPart, WriteRefusal};
+use kvnixl::{Error, Event, Limits, NotWritten, PullPart, PushSource, WriteRefusal};
+use kvplan::{BlockList, Op};
+use kvspec::{BlockId, GroupId};
 
 use crate::common;
 use crate::common::descriptor;
-use crate::side::{Pair, Side, TTL};
+use crate::side::{LEN, Pair, Side, TTL};
 use crate::told::{arrival_failed, arrived, freed, push, request, returned, whole};
 
 #[test]
@@ -67,11 +69,153 @@ fn a_push_whose_lease_ends_is_released_and_not_written() {
     let error = pair.prefill.exchange.write(&id, 1, &[descriptor(1024, 3072, 1024)], 0, now).unwrap_err();
     assert!(matches!(error, Error::WriteRefused { why: WriteRefusal::LeaseEnded, .. }), "{error}");
     pair.poll();
+    let why = pair.decode.take(arrival_failed);
+    assert!(matches!(why, Some(ArrivalFailed::NotWritten { why: NotWritten::LeaseEnded, .. })), "{why:?}");
     assert!(pair.decode.told.is_empty(), "a write may still land: {:?}", pair.decode.told);
     pair.network.stall(false);
     pair.until("the release", |_, decode| decode.take(returned) == Some("destination"));
-    assert!(matches!(pair.decode.take(arrival_failed), Some(ArrivalFailed::Released(_))));
     assert!(pair.decode.take(arrived).is_none());
+}
+
+#[test]
+fn a_write_that_fails_is_told_at_once_and_again_when_nothing_can_land_any_more() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    pair.hold(0);
+    // The transfer's own time runs out, and that of the test stands still.
+    let (sources, soon) = (vec![pair.source()], now + Duration::from_secs(1));
+    pair.decode.exchange.reserve(request(), "destination", sources, soon, now).unwrap();
+    let (id, ..) = pair.met();
+    pair.network.stall(true);
+    pair.prefill.exchange.write(&id, 0, &whole(), 0, now).unwrap();
+    let failed = |event: &Event<_>| matches!(event, Event::WriteFailed { .. }).then_some(());
+    pair.until("the failure", |prefill, _| prefill.take(failed).is_some());
+    let mut why = None;
+    pair.until("its word", |_, decode| {
+        why = why.take().or_else(|| decode.take(arrival_failed));
+        why.is_some()
+    });
+    let prefill = pair.prefill.id.clone();
+    assert!(
+        matches!(&why, Some(ArrivalFailed::NotWritten { writer, why: NotWritten::Transfer(text) })
+            if *writer == prefill && !text.is_empty()),
+        "{why:?}"
+    );
+    pair.poll();
+    assert!(pair.decode.told.is_empty(), "it may still land: {:?}", pair.decode.told);
+    pair.network.stall(false);
+    pair.until("the blocks", |_, decode| decode.take(returned) == Some("destination"));
+}
+
+#[test]
+fn a_registration_is_refused_with_a_reason_and_the_lease_goes_on_for_the_others() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let mut other = Side::new("decode-1", &pair.network, 3, Limits::default());
+    other.connect(&pair.prefill, now);
+    pair.prefill.connect(&other, now);
+    let lease = pair.prefill.exchange.hold(request(), "source", Some(2), 0, now).unwrap();
+    pair.reserve();
+    let sources = vec![pair.source()];
+    other.exchange.reserve(request(), "other", sources, now + TTL, now).unwrap();
+    let (mut refused, mut taken) = (None, None);
+    other.poll(now);
+    for _ in 0..2 {
+        let (id, ..) = pair.met();
+        let of = if id.reader == other.id { &mut taken } else { &mut refused };
+        *of = Some(id);
+    }
+    let (refused, taken) = (refused.unwrap(), taken.unwrap());
+    assert!(pair.prefill.exchange.refuse(&refused, "its blocks are of another model", now));
+    assert!(!pair.prefill.exchange.refuse(&refused, "again", now), "it has ended");
+    let why = |event: &Event<_>| arrival_failed(event);
+    pair.poll();
+    let reason = NotWritten::Refused("its blocks are of another model".into());
+    let expected = ArrivalFailed::NotWritten { writer: pair.prefill.id.clone(), why: reason };
+    assert_eq!(pair.decode.take(why), Some(expected));
+    assert_eq!(pair.decode.take(returned), Some("destination"));
+    assert!(pair.prefill.exchange.is_good(lease, now));
+    let error = pair.prefill.exchange.write(&refused, 0, &whole(), 0, now).unwrap_err();
+    assert!(matches!(error, Error::WriteRefused { why: WriteRefusal::NotOpen, .. }), "{error}");
+    pair.prefill.exchange.write(&taken, 0, &whole(), 0, now).unwrap();
+    pair.until("the other's arrival", |_, _| {
+        other.poll(now);
+        other.take(arrived) == Some("other")
+    });
+    assert_eq!(pair.prefill.take(freed), Some(EndReason::GivenUp), "the refused one is not waited for");
+}
+
+#[test]
+fn a_reservation_that_is_cancelled_frees_the_source_blocks_at_once() {
+    let mut pair = Pair::new();
+    pair.hold(0);
+    let id = pair.reserve();
+    pair.met();
+    assert!(pair.decode.exchange.cancel_reservation(id));
+    pair.until("the blocks", |_, decode| decode.take(returned) == Some("destination"));
+    pair.poll();
+    assert_eq!(pair.prefill.take(freed), Some(EndReason::GivenUp));
+}
+
+#[test]
+fn a_reservation_of_blocks_that_are_not_registered_is_refused_where_it_is_made() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let list = |group, first, blocks: &[u32]| BlockList {
+        group: GroupId(group),
+        first,
+        blocks: blocks.iter().copied().map(BlockId).collect(),
+    };
+    for (bad, text) in [
+        (vec![list(0, 0, &[3, 99_999])], "block 99999 of group 0 is out of range"),
+        (vec![list(9, 0, &[1])], "no group 9"),
+        (vec![list(0, 0, &[1, 2, 1])], "listed twice"),
+        (vec![list(0, 0, &[1]), list(0, 7, &[2])], "lists group 0 twice"),
+        (vec![list(0, u64::MAX, &[1])], "beyond any position"),
+    ] {
+        let sources = vec![pair.source(), PushSource { lists: bad, peer: pair.prefill.id.clone() }];
+        let (error, blocks) =
+            pair.decode.exchange.reserve(request(), "destination", sources[1..].to_vec(), now + TTL, now).unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        assert!(matches!(error, Error::ListsRefused { .. }) && source.contains(text), "{error}: {source}");
+        assert_eq!(blocks, "destination");
+    }
+    pair.poll();
+    assert_eq!(pair.prefill.exchange.stats().messages.received, 0, "nobody hears of it");
+    let sources = vec![PushSource { lists: vec![list(0, 0, &[1, u32::MAX, 2])], peer: pair.prefill.id.clone() }];
+    pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
+}
+
+#[test]
+fn an_answer_for_other_blocks_than_those_that_were_reserved_is_not_written() {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    pair.hold(0);
+    pair.reserve();
+    let (id, _, lists) = pair.met();
+    let layout = pair.prefill.exchange.peer(&id.reader).unwrap().layout().clone();
+    let local = common::plan(pair.prefill.memory.base(), LEN);
+    let mut options = kvplan::PairOptions::default();
+    options.op = Op::Write;
+    let plan = kvplan::PairPlan::new(local.spec(), &layout, &options).unwrap();
+    let list = |blocks: &[u32]| {
+        vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
+    };
+    let mut answer = kvplan::Descriptors::new();
+    let wrong = kvplan::Request { op: Op::Write, local: list(&[1, 2]), remote: list(&[2, 7]) };
+    plan.descriptors(&wrong, &mut answer).unwrap();
+    let before = pair.decode.memory.read(0, LEN);
+    let error = pair.prefill.exchange.write_answer(&id, 0, &wrong, &answer, now).unwrap_err();
+    assert!(
+        error.to_string().contains("block 7 of group 0 at list index 1 was not reserved there, where block 3 was"),
+        "{error}"
+    );
+    let right = kvplan::Request { op: Op::Write, local: list(&[1, 2]), remote: lists };
+    plan.descriptors(&right, &mut answer).unwrap();
+    assert!(pair.decode.memory.read(0, LEN) == before);
+    pair.prefill.exchange.write_answer(&id, 0, &right, &answer, now).unwrap();
+    pair.until("the arrival", |_, decode| decode.take(arrived) == Some("destination"));
+    assert!(pair.decode.memory.read(2048, 2048) == common::pattern(1, 1024, 2048));
 }
 
 #[test]
