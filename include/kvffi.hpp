@@ -892,6 +892,12 @@ public:
         return detail::make<Pushes, kvffi_pushes>(kvffi_exchange_ready, handle_.get(), lease, part);
     }
 
+    /* Refuses a registration; whether there was something to refuse. */
+    Result<bool> refuse(const kvffi_push_id &push, const char *reason)
+    {
+        return detail::flag(kvffi_exchange_refuse, handle_.get(), &push, reason);
+    }
+
     /* Whether the lease was in force. */
     Result<bool> abort(std::uint64_t lease) { return detail::flag(kvffi_exchange_abort, handle_.get(), lease); }
 
@@ -909,7 +915,7 @@ public:
 
     /* Consumer: reads a request; returns the pull's number. */
     Result<std::uint64_t> pull(std::uint64_t cookie, Span<const kvffi_pull_part> parts,
-                               std::uint64_t deadline_ms = KVFFI_FOREVER)
+                               std::uint64_t deadline_ms = KVFFI_DEFAULT_DEADLINE_MS)
     {
         return detail::value<std::uint64_t>(kvffi_exchange_pull, handle_.get(), cookie, parts.data(), parts.size(),
                                             deadline_ms);
@@ -930,7 +936,7 @@ public:
 
     /* Has a request written into blocks of this worker; returns the reservation's number. */
     Result<std::uint64_t> reserve(const char *request, std::uint64_t cookie, Span<const kvffi_push_source> sources,
-                                  std::uint64_t deadline_ms = KVFFI_FOREVER)
+                                  std::uint64_t deadline_ms = KVFFI_DEFAULT_DEADLINE_MS)
     {
         return detail::value<std::uint64_t>(kvffi_exchange_reserve, handle_.get(), request, cookie, sources.data(),
                                             sources.size(), deadline_ms);

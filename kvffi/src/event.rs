@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char};
 
 use kvnixl::lease::{ArrivalFailed, EndReason, Freed, PeerId};
-use kvnixl::{Event, Notification, PullFailed};
+use kvnixl::{Event, NotWritten, Notification, PullFailed};
 use kvplan::BlockList;
 
 use crate::argument::out_handle;
@@ -17,8 +17,8 @@ use crate::nixl_failure::{full_text, status_of};
 use crate::options::{Grows, out_struct};
 use crate::request::kvffi_block_list;
 use crate::status::{
-    KVFFI_ERR_CANCELLED, KVFFI_ERR_DEADLINE, KVFFI_ERR_LEASE_ENDED, KVFFI_ERR_NOT_WRITTEN, KVFFI_ERR_PEER_GONE,
-    KVFFI_ERR_SYSTEM, KVFFI_ERR_TRANSFER_FAILED, KVFFI_OK, kvffi_status,
+    KVFFI_ERR_CANCELLED, KVFFI_ERR_DEADLINE, KVFFI_ERR_LEASE_ENDED, KVFFI_ERR_NOT_READY, KVFFI_ERR_NOT_WRITTEN,
+    KVFFI_ERR_PEER_GONE, KVFFI_ERR_REFUSED, KVFFI_ERR_SYSTEM, KVFFI_ERR_TRANSFER_FAILED, KVFFI_OK, kvffi_status,
 };
 
 /// An event that this version of the library has no number for; message has it in words.
@@ -29,7 +29,7 @@ pub const KVFFI_EVENT_FREED: i32 = 1;
 /// blocks in lists. Write the parts that are ready with kvffi_exchange_write, and the others as they become so.
 pub const KVFFI_EVENT_PUSH: i32 = 2;
 /// Producer: the write of a part to a decode worker (peer, incarnation, reservation) has failed: part, status, message. The
-/// decode worker is told when it has settled.
+/// decode worker is told at once, and again when it has settled.
 pub const KVFFI_EVENT_WRITE_FAILED: i32 = 3;
 /// Consumer: every byte of a pull is in its blocks (cookie), and every producer has confirmed its lease: pull.
 pub const KVFFI_EVENT_PULLED: i32 = 4;
@@ -55,6 +55,10 @@ pub const KVFFI_EVENT_PEER_RELEASED: i32 = 13;
 pub const KVFFI_EVENT_WITHDRAWN: i32 = 14;
 /// A notification that is the engine's own: peer, incarnation, data.
 pub const KVFFI_EVENT_NOTIFICATION: i32 = 15;
+/// Producer: a reader (peer, incarnation) wants a request no more: request, lease. Its share counts as done;
+/// KVFFI_EVENT_FREED follows when nobody else is waited for and all parts are ready, so an engine that still computes them
+/// may stop and abort the lease.
+pub const KVFFI_EVENT_GIVEN_UP: i32 = 16;
 
 /// Why a lease ended: all readers completed.
 pub const KVFFI_WHY_ALL_READ: i32 = 1;
@@ -64,6 +68,8 @@ pub const KVFFI_WHY_READERS_LOST: i32 = 2;
 pub const KVFFI_WHY_EXPIRED: i32 = 3;
 /// Why a lease ended: the producer ended it.
 pub const KVFFI_WHY_ABORTED: i32 = 4;
+/// Why a lease ended: all readers completed, have given it up, were refused, or are gone.
+pub const KVFFI_WHY_GIVEN_UP: i32 = 5;
 
 /// What has happened since the last poll, in order. Immutable.
 ///
@@ -181,6 +187,7 @@ impl Told {
 fn pull_failed(why: &PullFailed) -> kvffi_status {
     match why {
         PullFailed::LeaseEnded { .. } => KVFFI_ERR_LEASE_ENDED,
+        PullFailed::NotReady { .. } => KVFFI_ERR_NOT_READY,
         PullFailed::Deadline { .. } => KVFFI_ERR_DEADLINE,
         PullFailed::Transfer { source, .. } => match status_of(source) {
             KVFFI_OK => KVFFI_ERR_TRANSFER_FAILED,
@@ -194,7 +201,8 @@ fn pull_failed(why: &PullFailed) -> kvffi_status {
 
 fn arrival_failed(why: &ArrivalFailed) -> kvffi_status {
     match why {
-        ArrivalFailed::Released(_) => KVFFI_ERR_NOT_WRITTEN,
+        ArrivalFailed::NotWritten { why: NotWritten::Refused(_), .. } => KVFFI_ERR_REFUSED,
+        ArrivalFailed::NotWritten { .. } => KVFFI_ERR_NOT_WRITTEN,
         ArrivalFailed::Lost(_) => KVFFI_ERR_PEER_GONE,
         ArrivalFailed::Deadline => KVFFI_ERR_DEADLINE,
         ArrivalFailed::Cancelled => KVFFI_ERR_CANCELLED,
@@ -218,6 +226,7 @@ fn told(event: Event<u64>) -> Told {
                 EndReason::ReadersLost => KVFFI_WHY_READERS_LOST,
                 EndReason::Expired => KVFFI_WHY_EXPIRED,
                 EndReason::Aborted => KVFFI_WHY_ABORTED,
+                EndReason::GivenUp => KVFFI_WHY_GIVEN_UP,
             },
             ..Told::of(KVFFI_EVENT_FREED)
         },
@@ -233,6 +242,11 @@ fn told(event: Event<u64>) -> Told {
                 .peer(&id.reader)
                 .failed(status_of(&cause), full_text(&*cause))
         }
+        Event::GivenUp { request, lease, reader } => Told {
+            request: Some(c_text(request.as_str().to_owned())),
+            lease: lease.0,
+            ..Told::of(KVFFI_EVENT_GIVEN_UP).peer(&reader)
+        },
         Event::Pulled { id, blocks } => Told { pull: id.0, cookie: blocks, ..Told::of(KVFFI_EVENT_PULLED) },
         Event::PullFailed { id, why } => {
             Told { pull: id.0, ..Told::of(KVFFI_EVENT_PULL_FAILED) }.failed(pull_failed(&why), full_text(&why))

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kvnixl::lease::{LostReaders, PeerId, RequestId};
-use kvnixl::{Exchange, ExchangeOptions};
+use kvnixl::{Deadline, Exchange, ExchangeOptions};
 
 use crate::agent::kvffi_agent;
 use crate::argument::{array, name, out_handle};
@@ -207,13 +207,12 @@ pub(crate) unsafe fn change<R>(
     }
 }
 
-/// A deadline from now; what lies beyond the clock's range is for ever.
-pub(crate) fn deadline(now: Instant, ms: u64) -> Result<Instant, Failure> {
-    if ms == 0 {
-        return Err(Failure::invalid("deadline_ms is 0, which is over before it begins; KVFFI_FOREVER is for none"));
+/// A deadline from now: 0 is the default, and what lies beyond the clock's range is for ever.
+pub(crate) fn deadline(now: Instant, ms: u64) -> Deadline {
+    match ms {
+        0 => Deadline::Default,
+        _ => now.checked_add(Duration::from_millis(ms)).map_or(Deadline::Never, Deadline::At),
     }
-    let for_ever = || now.checked_add(Duration::from_secs(1 << 30)).unwrap_or(now);
-    Ok(now.checked_add(Duration::from_millis(ms)).unwrap_or_else(for_ever))
 }
 
 /// # Safety

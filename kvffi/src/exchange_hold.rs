@@ -1,11 +1,10 @@
 //! The producer's side of an exchange: blocks under leases, writes to decode workers.
 
 use std::ffi::{CString, c_char};
-use std::time::Instant;
 
 use kvnixl::lease::{LeaseId, PeerId, PushId, ReservationId};
 use kvnixl::{Error, Exchange};
-use kvplan::{Descriptor, Op};
+use kvplan::Op;
 
 use crate::answer::{kvffi_answer, kvffi_descriptor};
 use crate::argument::{array, copy_out, name, out, out_handle};
@@ -19,6 +18,10 @@ use crate::transfer::descriptors;
 
 /// As a number of readers: not known yet, see kvffi_exchange_set_readers.
 pub const KVFFI_READERS_UNKNOWN: u64 = u64::MAX;
+/// Longest reason of kvffi_exchange_refuse in bytes; the rest of a longer one is cut off.
+pub const KVFFI_MAX_REASON_BYTES: usize = 512;
+
+const _: () = assert!(KVFFI_MAX_REASON_BYTES == kvnixl::MAX_REASON_BYTES);
 
 /// A registration: whose, and which of theirs. Frozen: never grows.
 #[repr(C)]
@@ -58,13 +61,14 @@ unsafe fn push_id(push: *const kvffi_push_id, argument: &str) -> Result<PushId, 
 }
 
 /// Holds a request's blocks under a lease until so many readers have completed. Give readers the request, the lease, and
-/// this agent's name and incarnation. Readers are told apart by the names of their agents.
+/// this agent's name and incarnation. Readers are agents, told apart by their names: one that reads twice counts once.
 ///
 /// request: the engine's name of the request, 1 to 256 bytes; ends with a NUL.
 /// cookie: the engine's number for the blocks; KVFFI_EVENT_FREED gives it back.
 /// readers: see kvffi_spec_count_readers; KVFFI_READERS_UNKNOWN until kvffi_exchange_set_readers, and then only expiry and
 /// kvffi_exchange_abort free the blocks.
-/// num_parts: parts that become ready one by one, see kvffi_exchange_ready; 0 for blocks that are complete.
+/// num_parts: parts that become ready one by one, see kvffi_exchange_ready; 0 for blocks that are complete. Let a part end
+/// where one of this worker's blocks ends: a block that is half computed belongs to the next part.
 /// out_lease: the lease. Left alone if the call fails.
 ///
 /// KVFFI_ERR_REQUEST_HELD while the same request has a lease. Threads: one at a time on one exchange, a second call gets
@@ -185,6 +189,35 @@ pub unsafe extern "C" fn kvffi_pushes_free(pushes: *mut kvffi_pushes) {
     })
 }
 
+/// Refuses a registration, with a reason for the decode worker: nothing is written for it, and the share of its reader counts
+/// as done. The lease goes on for its other readers. The decode worker gets KVFFI_EVENT_ARRIVAL_FAILED with
+/// KVFFI_ERR_REFUSED.
+///
+/// push: the registration, as KVFFI_EVENT_PUSH and kvffi_exchange_ready name it.
+/// reason: for people; ends with a NUL. At most KVFFI_MAX_REASON_BYTES of it are sent.
+/// out_was_open: 1 if there was something to refuse, 0 if it has ended or is not known. Left alone if the call fails.
+///
+/// Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_refuse(
+    exchange: *mut kvffi_exchange,
+    push: *const kvffi_push_id,
+    reason: *const c_char,
+    out_was_open: *mut i32,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (push, reason) = unsafe { (push_id(push, "push")?, name(reason, "reason")?) };
+        // SAFETY: the crate's contract.
+        let out_was_open = unsafe { out(out_was_open, "out_was_open")? };
+        // SAFETY: the crate's contract.
+        let was_open = unsafe { change(exchange, |exchange, now| Ok(exchange.refuse(&push, reason, now)))? };
+        out_was_open.set(i32::from(was_open));
+        Ok(())
+    })
+}
+
 /// Ends a lease at once, for example because its request was aborted. Its blocks come with the next poll.
 ///
 /// out_is_held: 1 if the lease was in force, otherwise 0. Left alone if the call fails.
@@ -207,16 +240,8 @@ pub unsafe extern "C" fn kvffi_exchange_abort(
     })
 }
 
-/// Writes; after an error that ends the registration there is something to tell.
-fn write(
-    exchange: &mut Exchange<u64>,
-    push: &PushId,
-    part: u32,
-    descriptors: &[Descriptor],
-    padding_bytes: u64,
-    now: Instant,
-) -> Result<(), Failure> {
-    let written = exchange.write(push, part, descriptors, padding_bytes, now);
+/// Says that something was written; after an error that ends the registration there is something to tell.
+fn after_write(exchange: &Exchange<u64>, written: Result<(), Error>) -> Result<(), Failure> {
     match &written {
         Ok(()) | Err(Error::WouldBlock { .. } | Error::PeerNotReady { .. } | Error::WriteRefused { .. }) => {}
         Err(_) => exchange.agent().raise_event(),
@@ -233,6 +258,7 @@ fn write(
 /// this part's layers.
 /// padding_bytes: how many of their bytes are padding, for statistics.
 ///
+/// Nothing compares descriptors with the blocks that were reserved: kvffi_exchange_write_answer does.
 /// KVFFI_ERR_WRITE_REFUSED if the registration has ended or is not known, or the part is not ready or was written before.
 /// KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_PEER_NOT_READY. After any other error the
 /// registration has ended, and the decode worker is told. Threads: one at a time on one exchange, a second call gets
@@ -252,7 +278,10 @@ pub unsafe extern "C" fn kvffi_exchange_write(
         let (push, given) = unsafe { (push_id(push, "push")?, array(descriptors, num_descriptors, "descriptors")?) };
         // SAFETY: the crate's contract.
         unsafe {
-            ask(exchange, |exchange, now| write(exchange, &push, part, &self::descriptors(given), padding_bytes, now))
+            ask(exchange, |exchange, now| {
+                let written = exchange.write(&push, part, &self::descriptors(given), padding_bytes, now);
+                after_write(exchange, written)
+            })
         }
     })
 }
@@ -261,8 +290,9 @@ pub unsafe extern "C" fn kvffi_exchange_write(
 ///
 /// answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
 ///
-/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors
-/// as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
+/// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer.
+/// KVFFI_ERR_WRITE_REFUSED, with the block, if it is for blocks that the registration does not list there; the registration
+/// is as it was. Errors as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
 /// KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_write_answer(
@@ -280,7 +310,8 @@ pub unsafe extern "C" fn kvffi_exchange_write_answer(
         unsafe {
             ask(exchange, |exchange, now| {
                 answer.check_for(exchange, &push.reader, Op::Write)?;
-                write(exchange, &push, part, answer.descriptors.as_slice(), answer.descriptors.padding_bytes(), now)
+                let written = exchange.write_answer(&push, part, &answer.request, &answer.descriptors, now);
+                after_write(exchange, written)
             })
         }
     })

@@ -84,8 +84,9 @@ unsafe fn pull_part(exchange: &Exchange<u64>, part: &kvffi_pull_part, argument: 
 /// failure the blocks come back with KVFFI_EVENT_RETURNED_PULL, when nothing can land in them any more.
 ///
 /// cookie: the engine's number for the destination blocks.
-/// parts, num_parts: what to read from whom.
-/// deadline_ms: milliseconds from now until which it must be confirmed, at least 1; KVFFI_FOREVER for none.
+/// parts, num_parts: what to read from whom, at least one part.
+/// deadline_ms: milliseconds from now until which it must be confirmed; 0 for KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER for
+/// none.
 /// out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
 ///
 /// KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn kvffi_exchange_pull(
             change(exchange, |exchange, now| {
                 let part = |(i, part)| pull_part(exchange, part, &format!("parts[{i}]"));
                 let parts = given.iter().enumerate().map(part).collect::<Result<_, _>>()?;
-                let pull = exchange.pull(cookie, parts, deadline(now, deadline_ms)?, now);
+                let pull = exchange.pull(cookie, parts, deadline(now, deadline_ms), now);
                 pull.map_err(|(error, _)| Failure::from(error))
             })?
         };
@@ -119,7 +120,8 @@ pub unsafe extern "C" fn kvffi_exchange_pull(
     })
 }
 
-/// Says that a pull is no longer wanted. Its blocks come back when it has settled.
+/// Says that a pull is no longer wanted. Its blocks come back when it has settled. With the next poll its producers hear that
+/// this reader gives up, and wait for it no more.
 ///
 /// out_was_running: 1 if it was in progress, otherwise 0. Left alone if the call fails.
 ///
@@ -165,7 +167,9 @@ pub unsafe extern "C" fn kvffi_exchange_keep(
     })
 }
 
-/// Sends no more heartbeats for a lease that kvffi_exchange_keep was told of.
+/// Says that a lease is no longer wanted: there are no more heartbeats for it, and with the next poll its producer hears that
+/// this reader gives up, and waits for it no more. While a pull under the lease is in progress it is still wanted: cancel
+/// that with kvffi_exchange_cancel_pull.
 ///
 /// Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
@@ -180,7 +184,7 @@ pub unsafe extern "C" fn kvffi_exchange_let_go(
         let peer = unsafe { peer_id(peer, "peer")? };
         // SAFETY: the crate's contract.
         unsafe {
-            ask(exchange, |exchange, _| {
+            change(exchange, |exchange, _| {
                 exchange.let_go(peer, LeaseId(lease));
                 Ok(())
             })
@@ -194,11 +198,13 @@ pub unsafe extern "C" fn kvffi_exchange_let_go(
 ///
 /// request: the request, as the producers name it; 1 to 256 bytes, ends with a NUL.
 /// cookie: the engine's number for the blocks.
-/// sources, num_sources: who writes, and where.
-/// deadline_ms: milliseconds from now until which it must have been written, at least 1; KVFFI_FOREVER for none.
+/// sources, num_sources: who writes, and where; at least one source.
+/// deadline_ms: milliseconds from now until which it must have been written; 0 for KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER
+/// for none.
 /// out_reservation: number of the reservation, as events have it. Left alone if the call fails.
 ///
-/// KVFFI_ERR_PEER_NOT_READY. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+/// KVFFI_ERR_PEER_NOT_READY. KVFFI_ERR_REQUEST_REFUSED for groups and blocks that are not registered here; then nobody has
+/// heard of it. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_reserve(
     exchange: *mut kvffi_exchange,
@@ -228,7 +234,7 @@ pub unsafe extern "C" fn kvffi_exchange_reserve(
         // SAFETY: the crate's contract.
         let reservation = unsafe {
             change(exchange, |exchange, now| {
-                let reservation = exchange.reserve(request, cookie, sources, deadline(now, deadline_ms)?, now);
+                let reservation = exchange.reserve(request, cookie, sources, deadline(now, deadline_ms), now);
                 reservation.map_err(|(error, _)| Failure::from(error))
             })?
         };
@@ -237,7 +243,8 @@ pub unsafe extern "C" fn kvffi_exchange_reserve(
     })
 }
 
-/// Says that a reservation is no longer wanted. Its blocks come back when its writers have answered.
+/// Says that a reservation is no longer wanted. Its blocks come back when its writers have answered, who wait for this reader
+/// no more.
 ///
 /// out_is_held: 1 if it was held, otherwise 0. Left alone if the call fails.
 ///

@@ -124,9 +124,15 @@ pub struct kvffi_exchange_stats {
     pub message_anonymous: u64,
     /// Messages of registrations that did not fit together.
     pub refused_chunks: u64,
+    /// Leases that ended because the readers that had not completed have given them up, or were refused.
+    pub lease_given_up: u64,
+    /// Of the messages sent, those sent again, since no answer had come.
+    pub message_repeated: u64,
+    /// Now: messages that wait for an answer.
+    pub message_unanswered: u64,
 }
 
-// SAFETY: `repr(C)`, 456 bytes without padding, `usize` first, integers only.
+// SAFETY: `repr(C)`, 480 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_exchange_stats {
     const NAME: &'static str = "kvffi_exchange_stats";
 }
@@ -205,6 +211,9 @@ pub unsafe extern "C" fn kvffi_exchange_get_stats(
             message_unsupported: stats.messages.unsupported,
             message_anonymous: stats.messages.anonymous,
             refused_chunks: stats.refused_chunks,
+            lease_given_up: stats.leases.given_up,
+            message_repeated: stats.messages.repeated,
+            message_unanswered: stats.messages.unanswered as u64,
         });
         Ok(())
     })

@@ -6,7 +6,8 @@ use crate::failure::Failure;
 use crate::status::{
     KVFFI_ERR_BLOB, KVFFI_ERR_CANCELLED, KVFFI_ERR_DEADLINE, KVFFI_ERR_IN_USE, KVFFI_ERR_INVALID_ARGUMENT,
     KVFFI_ERR_LEFT_UNSETTLED, KVFFI_ERR_NO_DEVICE, KVFFI_ERR_NO_LIBRARY, KVFFI_ERR_OUT_OF_RANGE,
-    KVFFI_ERR_PAIR_REFUSED, KVFFI_ERR_PEER_GONE, KVFFI_ERR_PEER_NOT_READY, KVFFI_ERR_REQUEST_HELD, KVFFI_ERR_SHUT_DOWN,
+    KVFFI_ERR_PAIR_REFUSED, KVFFI_ERR_PEER_GONE, KVFFI_ERR_PEER_NOT_READY, KVFFI_ERR_REQUEST_HELD, KVFFI_ERR_REQUEST_REFUSED,
+    KVFFI_ERR_SHUT_DOWN,
     KVFFI_ERR_STALE_BLOB, KVFFI_ERR_SYSTEM, KVFFI_ERR_TRANSFER_FAILED, KVFFI_ERR_TRANSFER_UNSETTLED,
     KVFFI_ERR_TRANSPORT, KVFFI_ERR_WOULD_BLOCK, KVFFI_ERR_WRITE_REFUSED, KVFFI_ERR_WRONG_ORDER, kvffi_status,
 };
@@ -44,7 +45,8 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         Error::AgentName { .. }
         | Error::ZeroLimit { .. }
         | Error::NotificationTooLong { .. }
-        | Error::RequestIdLength { .. } => KVFFI_ERR_INVALID_ARGUMENT,
+        | Error::RequestIdLength { .. }
+        | Error::NoParts { .. } => KVFFI_ERR_INVALID_ARGUMENT,
         Error::NoDevice { .. } => KVFFI_ERR_NO_DEVICE,
         Error::AlreadyRegistered { .. } | Error::NotRegistered { .. } => KVFFI_ERR_WRONG_ORDER,
         Error::OverlappingRanges { .. }
@@ -74,6 +76,7 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         Error::StaleBlob { .. } => KVFFI_ERR_STALE_BLOB,
         Error::FingerprintMismatch { .. } => KVFFI_ERR_PAIR_REFUSED,
         Error::RequestHeld { .. } => KVFFI_ERR_REQUEST_HELD,
+        Error::ListsRefused { .. } => KVFFI_ERR_REQUEST_REFUSED,
         Error::WriteRefused { .. } => KVFFI_ERR_WRITE_REFUSED,
         Error::PeerNotReady { .. } => KVFFI_ERR_PEER_NOT_READY,
         // What the operating system refuses, and what has no status of its own.

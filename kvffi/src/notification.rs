@@ -73,13 +73,13 @@ pub unsafe extern "C" fn kvffi_agent_notify(
     })
 }
 
-/// Takes all notifications that have arrived. Those of one sender are in order. An agent with an exchange leaves them to
-/// its exchange.
+/// Takes all notifications that have arrived. Those of one sender are in order. Those of an agent with an
+/// exchange are its exchange's, whose events they are.
 ///
 /// out_notifications: what has arrived, to be freed with kvffi_notifications_free; NULL if there is nothing or the call
 /// fails.
 ///
-/// KVFFI_ERR_TRANSPORT. Threads: any number at once; each notification is taken once.
+/// KVFFI_ERR_IN_USE while the agent has an exchange. KVFFI_ERR_TRANSPORT. Threads: any number at once; each notification is taken once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_agent_take_notifications(
     agent: *const kvffi_agent,

@@ -91,8 +91,13 @@ pub const KVFFI_ERR_PEER_NOT_READY: kvffi_status = -37;
 pub const KVFFI_ERR_LEASE_ENDED: kvffi_status = -38;
 /// As the cause of a failure: a producer will not write everything.
 pub const KVFFI_ERR_NOT_WRITTEN: kvffi_status = -39;
+/// As the cause of a failure: a request was read before its producer had computed all of it. Its lease goes on: pull again
+/// when all parts are ready.
+pub const KVFFI_ERR_NOT_READY: kvffi_status = -40;
+/// As the cause of a failure: the producer refused the registration; the message has its reason.
+pub const KVFFI_ERR_REFUSED: kvffi_status = -41;
 
-const NAMES: [(kvffi_status, &CStr); 41] = [
+const NAMES: [(kvffi_status, &CStr); 43] = [
     (KVFFI_OK, c"KVFFI_OK"),
     (KVFFI_IN_PROGRESS, c"KVFFI_IN_PROGRESS"),
     (KVFFI_ERR_PANIC, c"KVFFI_ERR_PANIC"),
@@ -134,6 +139,8 @@ const NAMES: [(kvffi_status, &CStr); 41] = [
     (KVFFI_ERR_PEER_NOT_READY, c"KVFFI_ERR_PEER_NOT_READY"),
     (KVFFI_ERR_LEASE_ENDED, c"KVFFI_ERR_LEASE_ENDED"),
     (KVFFI_ERR_NOT_WRITTEN, c"KVFFI_ERR_NOT_WRITTEN"),
+    (KVFFI_ERR_NOT_READY, c"KVFFI_ERR_NOT_READY"),
+    (KVFFI_ERR_REFUSED, c"KVFFI_ERR_REFUSED"),
 ];
 
 /// The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -155,6 +162,6 @@ mod tests {
     fn every_number_has_one_name() {
         let mut numbers: Vec<_> = NAMES.iter().map(|(number, _)| *number).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, (-39..=1).collect::<Vec<_>>());
+        assert_eq!(numbers, (-41..=1).collect::<Vec<_>>());
     }
 }

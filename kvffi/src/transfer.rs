@@ -28,6 +28,10 @@ use crate::status::{
 
 /// As a timeout: waits for ever.
 pub const KVFFI_FOREVER: u64 = u64::MAX;
+/// The deadline in milliseconds of what is given none: 10 minutes, as long as heartbeats extend a lease by default.
+pub const KVFFI_DEFAULT_DEADLINE_MS: u64 = 600_000;
+
+const _: () = assert!(Duration::from_millis(KVFFI_DEFAULT_DEADLINE_MS).as_secs() == kvnixl::DEFAULT_DEADLINE.as_secs());
 
 /// Bytes that move between this agent and a peer. Its blocks are in use until it has settled, whether the handle lives
 /// or not.
@@ -49,7 +53,7 @@ pub struct kvffi_transfer_options {
     /// Number of bytes, at most KVFFI_MAX_NOTIFICATION_BYTES; 0 with a notify that is not NULL sends an empty message.
     pub notify_len: usize,
     /// Milliseconds from the start after which the transfer has failed; what was posted by then still owns its blocks
-    /// until it settles. 0 for none: NIXL has no timeout of its own.
+    /// until it settles. 0 for KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER for none: NIXL has no timeout of its own.
     pub deadline_ms: u64,
     /// The engine's name of what the blocks belong to, for logs and quarantine; ends with a NUL. NULL for none.
     pub request: *const c_char,
@@ -139,7 +143,11 @@ unsafe fn read_options(
         }
         known.notify = Some(message.to_vec());
     }
-    known.deadline = (options.deadline_ms > 0).then(|| Duration::from_millis(options.deadline_ms));
+    known.deadline = match options.deadline_ms {
+        0 => known.deadline,
+        KVFFI_FOREVER => None,
+        ms => Some(Duration::from_millis(ms)),
+    };
     // SAFETY: by contract.
     known.request = unsafe { optional_name(options.request, "options->request")? }.map(str::to_owned);
     known.padding_bytes = options.padding_bytes;

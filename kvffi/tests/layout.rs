@@ -135,7 +135,7 @@ const LAYOUTS: &[Layout] = layouts! {
         incarnation: 64, old_incarnation: 72, part: 80, status: 84, message: 88, lists: 96, num_lists: 104, data: 112,
         data_len: 120
     }
-    kvffi_exchange_stats: 456 {
+    kvffi_exchange_stats: 480 {
         struct_size: 0, lease_held: 8, lease_live: 16, lease_all_read: 24, lease_readers_lost: 32,
         lease_expired: 40, lease_aborted: 48, lease_completions: 56, lease_duplicate_completions: 64,
         lease_late_completions: 72, lease_premature_completions: 80, lease_unknown_completions: 88,
@@ -148,7 +148,8 @@ const LAYOUTS: &[Layout] = layouts! {
         reservation_returned: 312, reservation_duplicates: 320, reservation_unknown: 328, peer_ready: 336,
         peer_not_ready: 344, peer_fetches: 352, peer_failed_fetches: 360, peer_lost: 368, peer_replaced: 376,
         peer_stale: 384, peer_idle: 392, message_sent: 400, message_not_sent: 408, message_received: 416,
-        message_malformed: 424, message_unsupported: 432, message_anonymous: 440, refused_chunks: 448
+        message_malformed: 424, message_unsupported: 432, message_anonymous: 440, refused_chunks: 448,
+        lease_given_up: 456, message_repeated: 464, message_unanswered: 472
     }
 };
 

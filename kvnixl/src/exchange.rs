@@ -297,19 +297,19 @@ impl<B> Exchange<B> {
                 return dropped(error);
             }
         };
-        let Some(incarnation) = notification.incarnation else {
-            stats.anonymous += 1;
-            return;
-        };
-        let from = PeerId::new(notification.sender.as_str(), incarnation);
-        let message = match message {
-            Ok(message) => message,
-            Err(kind) => {
+        let from = notification.incarnation.map(|incarnation| PeerId::new(notification.sender.as_str(), incarnation));
+        let (from, message) = match (from, message) {
+            (from, Err(kind)) => {
                 stats.unsupported += 1;
                 dropped(Error::MessageKind { kind });
                 // Or it would come again and again.
-                return self.link.owes(&from, number);
+                return from.iter().for_each(|from| self.link.owes(from, number));
             }
+            (None, _) => {
+                stats.anonymous += 1;
+                return;
+            }
+            (Some(from), Ok(message)) => (from, message),
         };
         stats.received += 1;
         self.link.peers.used(&from, now);

@@ -327,6 +327,29 @@ fn a_goodbye_gives_reserved_blocks_back_at_once() {
 }
 
 #[test]
+fn a_goodbye_is_not_said_to_peers_that_are_known_to_be_lost_or_have_ended() {
+    let mut lost_one = PeerProcess::spawn(Via::Default, MIB, 1);
+    let mut decode = Side::new(Via::Default);
+    let peer = decode.connect(&mut lost_one);
+    warm(&mut decode, &peer, &mut lost_one);
+    let lease = hold(&mut lost_one, "r", 1, 0);
+    lost_one.kill();
+    // One is found out by a pull that fails, of the other its agent alone knows.
+    decode.pull(&peer, "r", lease, MIB, PATIENCE);
+    assert_eq!(decode.expect("the loss", lost), peer);
+    decode.expect("the blocks", returned);
+    let mut ended = PeerProcess::spawn(Via::Default, MIB, 3);
+    let peer = decode.connect(&mut ended);
+    ended.kill();
+    common::eventually("its end", || decode.exchange.peer(&peer).is_none_or(kvnixl::Peer::is_gone));
+    let before = decode.exchange.stats().messages;
+    decode.exchange.goodbye(Instant::now()).unwrap();
+    decode.poll();
+    let after = decode.exchange.stats().messages;
+    assert_eq!((after.sent, after.not_sent, after.unanswered), (before.sent, before.not_sent, 0));
+}
+
+#[test]
 fn blobs_of_dead_processes_and_of_replaced_ones_are_refused_and_the_living_stays() {
     let mut first = PeerProcess::spawn(Via::Default, MIB, 1);
     let mut never = PeerProcess::spawn(Via::Default, MIB, 2);
@@ -396,20 +419,20 @@ fn messages_of_megabytes_of_garbage_and_about_nothing_are_counted_and_change_not
     for (name, known) in [("stranger@00000000000000ab", true), ("stranger", false)] {
         let dropped = decode.exchange.agent().stats().notifications_dropped;
         let before = decode.exchange.stats();
-        assert_eq!(prefill.ask(&format!("stranger {blob} {name}")), "15");
+        assert_eq!(prefill.ask(&format!("stranger {blob} {name}")), "18");
         assert_eq!(decode.expect("the last of them", own), b"\0\xff garbage");
         let after = decode.exchange.stats();
         let (messages, was) = (after.messages, before.messages);
         assert_eq!(decode.exchange.agent().stats().notifications_dropped - dropped, 2);
         assert_eq!(messages.malformed - was.malformed, 3);
         assert_eq!(messages.unsupported - was.unsupported, 2);
-        let well_formed = if known { (7, 0) } else { (0, 7) };
+        let well_formed = if known { (10, 0) } else { (0, 10) };
         assert_eq!((messages.received - was.received, messages.anonymous - was.anonymous), well_formed);
         let counts = |stats: &kvnixl::ExchangeStats| {
             [stats.leases.unknown_completions, stats.pulls.stray_confirmations, stats.reservations.unknown]
         };
         let more: Vec<u64> = counts(&after).iter().zip(counts(&before)).map(|(after, before)| after - before).collect();
-        assert_eq!(more, if known { [1, 1, 2] } else { [0, 0, 0] });
+        assert_eq!(more, if known { [1, 1, 3] } else { [0, 0, 0] });
         // The lease is held, the peer is there.
         assert_eq!((after.leases.live, after.peers.lost), (1, 0));
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import signal
 import threading
 import time
@@ -511,3 +512,94 @@ def test_options_that_cannot_be_are_refused(decode: Side) -> None:
         kvffi.Exchange(decode.worker.agent, kvffi.ExchangeOptions(lost_readers="hope"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="seconds"):
         kvffi.Exchange(decode.worker.agent, kvffi.ExchangeOptions(lease_ttl=-1))
+
+
+def test_a_reader_that_gives_up_is_not_waited_for(
+    decode: Side, prefill: Side, peer: kvffi.Peer, network: kvffi.Loopback
+) -> None:
+    # Far below the time of the leases.
+    started = time.monotonic()
+    cancelled = prefill.exchange.hold("cancelled", "first")
+    unwanted = prefill.exchange.hold("let go", "second")
+    network.set_faults("stall")
+    pull = decode.exchange.pull(None, [part(decode, peer, cancelled, "cancelled")])
+    assert decode.exchange.cancel_pull(pull)
+    given_up, freed = follow([decode, prefill], "given_up", "freed")
+    assert (given_up.request, given_up.lease) == ("cancelled", cancelled)
+    assert given_up.peer is not None
+    assert given_up.peer.name == "decode"
+    assert (freed.blocks, freed.why) == ("first", "given_up")
+    decode.exchange.let_go(peer, unwanted)
+    (freed,) = follow([decode, prefill], "freed")
+    assert (freed.blocks, freed.why) == ("second", "given_up")
+    assert time.monotonic() - started < 4
+    assert prefill.exchange.stats().lease_given_up == 2
+
+
+def test_blocks_that_are_not_registered_are_refused_where_they_are_reserved(
+    decode: Side, prefill: Side, peer: kvffi.Peer
+) -> None:
+    for blocks, text in (({0: [3, 99999]}, "block 99999 of group 0"), ({9: [1]}, "no group 9")):
+        with pytest.raises(kvffi.RequestError, match=text):
+            decode.exchange.reserve("request 1", "blocks", [kvffi.PushSource(peer, blocks)])
+    assert decode.exchange._blocks == {}
+    assert decode.exchange.stats().message_sent == 0
+
+
+def test_a_registration_is_refused_with_a_reason(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    decode.exchange.reserve("request 1", "destination", [kvffi.PushSource(peer, {0: [5]})])
+    prefill.exchange.hold("request 1", "source")
+    (event,) = follow([decode, prefill], "push")
+    assert event.peer is not None
+    push = kvffi.PushId(*event.peer, event.reservation)
+    assert prefill.exchange.refuse(push, "not this one")
+    assert not prefill.exchange.refuse(push, "again")
+    failed, returned, freed = follow([decode, prefill], "arrival_failed", "returned_reservation", "freed")
+    assert isinstance(failed.error, kvffi.Refused)
+    assert "not this one" in failed.error.message
+    assert (returned.blocks, freed.blocks, freed.why) == ("destination", "source", "given_up")
+
+
+def test_an_answer_for_other_blocks_than_the_reserved_is_not_written(
+    decode: Side, prefill: Side, peer: kvffi.Peer
+) -> None:
+    there = prefill.exchange.connect(decode.worker.agent.export())
+    pair = kvffi.Pair(prefill.worker.spec, there.layout(), op="write")
+    decode.exchange.reserve("request 1", "destination", [kvffi.PushSource(peer, {0: [1, 2]})])
+    prefill.exchange.hold("request 1", "source")
+    (event,) = follow([decode, prefill], "push")
+    assert event.peer is not None
+    push = kvffi.PushId(*event.peer, event.reservation)
+    wrong = pair.answer(kvffi.Request("write", local={0: [3, 4]}, remote={0: [7, 8]}))
+    with pytest.raises(kvffi.WriteRefused, match="block 7 of group 0 at list index 0 was not reserved"):
+        prefill.exchange.write(push, wrong)
+    prefill.exchange.write(push, pair.answer(kvffi.Request("write", local={0: [3, 4]}, remote=event.lists)))
+    follow([decode, prefill], "arrived")
+    assert decode.worker.cache[:, -1].tolist()[:9] == [0, 7, 7, 0, 0, 0, 0, 0, 0]
+
+
+def test_notifications_of_an_agent_are_its_exchange_s(decode: Side, peer: kvffi.Peer) -> None:
+    for take in (decode.worker.agent.notifications, lambda: next(decode.worker.agent.listen(timeout=0))):
+        with pytest.raises(kvffi.InUse, match="has an exchange"):
+            take()
+
+
+def test_a_pull_before_all_is_computed_is_not_ready(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    lease = prefill.exchange.hold("request 1", "source", num_parts=1)
+    decode.exchange.pull("destination", [part(decode, peer, lease)])
+    (failed,) = follow([decode, prefill], "pull_failed")
+    assert isinstance(failed.error, kvffi.NotReady)
+    assert "Premature" not in failed.error.message
+
+
+def test_nothing_is_pulled_or_reserved_from_nobody(decode: Side) -> None:
+    with pytest.raises(kvffi.ArgumentError, match="without any producer"):
+        decode.exchange.pull("blocks", [])
+    with pytest.raises(kvffi.ArgumentError, match="without any producer"):
+        decode.exchange.reserve("request 1", "blocks", [])
+
+
+def test_what_is_given_no_deadline_has_one() -> None:
+    assert kvffi.DEFAULT_DEADLINE == 600
+    for function in (kvffi.Exchange.pull, kvffi.Exchange.reserve, kvffi.Agent.start, kvffi.Agent.start_request):
+        assert inspect.signature(function).parameters["deadline"].default == kvffi.DEFAULT_DEADLINE

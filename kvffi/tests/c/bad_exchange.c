@@ -139,7 +139,8 @@ static void pulls(void)
     FAILS(KVFFI_ERR_NULL, "parts (with a length of 1) is NULL", kvffi_exchange_pull(exchange, 1, NULL, 1, 1, &id, &error));
     FAILS(KVFFI_ERR_TOO_LARGE, "parts cannot have", kvffi_exchange_pull(exchange, 1, &part, SIZE_MAX / 8, 1, &id, &error));
     FAILS(KVFFI_ERR_NULL, "out_pull is NULL", kvffi_exchange_pull(exchange, 1, &part, 1, 1, NULL, &error));
-    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "deadline_ms is 0", kvffi_exchange_pull(exchange, 1, &part, 1, 0, &id, &error));
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "a pull without any producer", kvffi_exchange_pull(exchange, 1, NULL, 0, 1, &id, &error));
+    FAILS(KVFFI_ERR_PEER_NOT_READY, "prefill@", kvffi_exchange_pull(exchange, 1, &part, 1, 0, &id, &error));
     FAILS(KVFFI_ERR_PEER_NOT_READY, "prefill@", kvffi_exchange_pull(exchange, 1, &part, 1, 1, &id, &error));
     part.answer = answer;
     FAILS(KVFFI_ERR_INVALID_ARGUMENT, "parts[0] has both", kvffi_exchange_pull(exchange, 1, &part, 1, 1, &id, &error));
@@ -159,6 +160,12 @@ static void pulls(void)
     part.peer = NULL;
     FAILS(KVFFI_ERR_NULL, "parts[0].peer is NULL", kvffi_exchange_pull(exchange, 1, &part, 1, 1, &id, &error));
     kvffi_answer_free(answer);
+    const kvffi_push_id nothing = {"decode", 1, 1};
+    FAILS(KVFFI_ERR_NULL, "exchange is NULL", kvffi_exchange_refuse(NULL, &nothing, "no", &flag, &error));
+    FAILS(KVFFI_ERR_NULL, "reason is NULL", kvffi_exchange_refuse(exchange, &nothing, NULL, &flag, &error));
+    FAILS(KVFFI_ERR_NULL, "out_was_open is NULL", kvffi_exchange_refuse(exchange, &nothing, "no", NULL, &error));
+    OK(kvffi_exchange_refuse(exchange, &nothing, "no", &flag, &error));
+    CHECK(flag == 0);
     FAILS(KVFFI_ERR_NULL, "exchange is NULL", kvffi_exchange_cancel_pull(NULL, 1, &flag, &error));
     FAILS(KVFFI_ERR_NULL, "out_was_running is NULL", kvffi_exchange_cancel_pull(exchange, 1, NULL, &error));
     OK(kvffi_exchange_cancel_pull(exchange, UINT64_MAX, &flag, &error));
@@ -176,8 +183,8 @@ static void pulls(void)
     FAILS(KVFFI_ERR_NULL, "request is NULL", kvffi_exchange_reserve(exchange, NULL, 1, &source, 1, 1, &id, &error));
     FAILS(KVFFI_ERR_NULL, "sources (with a length of 1)", kvffi_exchange_reserve(exchange, "r", 1, NULL, 1, 1, &id, &error));
     FAILS(KVFFI_ERR_NULL, "out_reservation is NULL", kvffi_exchange_reserve(exchange, "r", 1, &source, 1, 1, NULL, &error));
-    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "deadline_ms is 0",
-          kvffi_exchange_reserve(exchange, "r", 1, &source, 1, 0, &id, &error));
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "a reservation without any producer",
+          kvffi_exchange_reserve(exchange, "r", 1, NULL, 0, 0, &id, &error));
     FAILS(KVFFI_ERR_PEER_NOT_READY, "prefill@", kvffi_exchange_reserve(exchange, "r", 1, &source, 1, 1, &id, &error));
     list.reserved = 1;
     FAILS(KVFFI_ERR_INVALID_ARGUMENT, "sources[0].lists[0].reserved is 1",

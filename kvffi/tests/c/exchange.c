@@ -112,7 +112,6 @@ static void pulls(void)
     FAILS(KVFFI_ERR_REQUEST_HELD, "request r1 has the lease",
           kvffi_exchange_hold(prefill.exchange, "r1", 12, 1, 0, &again, &error));
     OK(kvffi_exchange_keep(decode.exchange, &prefill.id, lease, &error));
-    OK(kvffi_exchange_let_go(decode.exchange, &prefill.id, lease, &error));
     const uint64_t id = pull("r1", lease, 21, KVFFI_FOREVER);
     until(&prefill, KVFFI_EVENT_FREED, &event);
     CHECK(event.cookie == 11 && event.lease == lease && event.why == KVFFI_WHY_ALL_READ);
@@ -142,12 +141,34 @@ static void pulls(void)
     OK(kvffi_loopback_set_faults(network, 0, &error));
     until(&decode, KVFFI_EVENT_RETURNED_PULL, &event);
     CHECK(event.cookie == 23);
-    OK(kvffi_exchange_abort(prefill.exchange, held, &flag, &error));
+    until(&prefill, KVFFI_EVENT_GIVEN_UP, &event);
+    CHECK(event.lease == held && strcmp(event.request, "r2") == 0 && strcmp(event.peer, "decode") == 0);
+    until(&prefill, KVFFI_EVENT_FREED, &event);
+    CHECK(event.cookie == 12 && event.why == KVFFI_WHY_GIVEN_UP);
+    const uint64_t ended = hold("r2", 12, 0);
+    OK(kvffi_exchange_abort(prefill.exchange, ended, &flag, &error));
     CHECK(flag == 1);
     until(&prefill, KVFFI_EVENT_FREED, &event);
     CHECK(event.cookie == 12 && event.why == KVFFI_WHY_ABORTED);
-    OK(kvffi_exchange_abort(prefill.exchange, held, &flag, &error));
+    OK(kvffi_exchange_abort(prefill.exchange, ended, &flag, &error));
     CHECK(flag == 0);
+
+    /* Let go without a pull; and read before all of it is computed. */
+    const uint64_t unwanted = hold("r5", 15, 0);
+    OK(kvffi_exchange_let_go(decode.exchange, &prefill.id, unwanted, &error));
+    until(&prefill, KVFFI_EVENT_FREED, &event);
+    CHECK(event.cookie == 15 && event.why == KVFFI_WHY_GIVEN_UP);
+    const uint64_t early = hold("r6", 16, 1);
+    pull("r6", early, 26, KVFFI_FOREVER);
+    until(&decode, KVFFI_EVENT_PULL_FAILED, &event);
+    CHECK(event.status == KVFFI_ERR_NOT_READY && strstr(event.message, "ready") != NULL);
+    until(&decode, KVFFI_EVENT_RETURNED_PULL, &event);
+    OK(kvffi_exchange_abort(prefill.exchange, early, &flag, &error));
+    until(&prefill, KVFFI_EVENT_FREED, &event);
+
+    /* Notifications are the exchange's. */
+    kvffi_notifications *taken = NULL;
+    FAILS(KVFFI_ERR_IN_USE, "has an exchange", kvffi_agent_take_notifications(decode.agent, &taken, &error));
 
     /* The number of readers is known late; nobody is to read. */
     OK(kvffi_exchange_hold(prefill.exchange, "r3", 13, KVFFI_READERS_UNKNOWN, 0, &again, &error));
@@ -208,8 +229,30 @@ static void pushes(void)
     OK(kvffi_exchange_ready(prefill.exchange, lease, 1, &met, &error));
     CHECK(met == NULL);
 
-    /* A producer that does not write gives the blocks back. */
+    /* Blocks that are not registered are refused where they are reserved. */
+    const uint32_t beyond[] = {3, 999999};
+    const kvffi_block_list bad_list = {0, 0, 5, beyond, 2};
+    const kvffi_push_source bad = {"prefill", prefill.id.incarnation, &bad_list, 1};
+    FAILS(KVFFI_ERR_REQUEST_REFUSED, "block 999999 of group 0 is out of range",
+          kvffi_exchange_reserve(decode.exchange, "p3", 33, &bad, 1, 0, &reservation, &error));
+
+    /* One registration is refused, with a reason. */
     int32_t flag = -1;
+    OK(kvffi_exchange_reserve(decode.exchange, "p3", 33, &source, 1, 0, &reservation, &error));
+    hold("p3", 17, 0);
+    until(&prefill, KVFFI_EVENT_PUSH, &event);
+    const kvffi_push_id unwanted = {event.peer, event.incarnation, event.reservation};
+    OK(kvffi_exchange_refuse(prefill.exchange, &unwanted, "not this one", &flag, &error));
+    CHECK(flag == 1);
+    until(&decode, KVFFI_EVENT_ARRIVAL_FAILED, &event);
+    CHECK(event.reservation == reservation && event.status == KVFFI_ERR_REFUSED);
+    CHECK(strstr(event.message, "not this one") != NULL);
+    until(&decode, KVFFI_EVENT_RETURNED_RESERVATION, &event);
+    CHECK(event.cookie == 33);
+    until(&prefill, KVFFI_EVENT_FREED, &event);
+    CHECK(event.cookie == 17 && event.why == KVFFI_WHY_GIVEN_UP);
+
+    /* A producer that does not write gives the blocks back. */
     OK(kvffi_exchange_reserve(decode.exchange, "p2", 32, &source, 1, 60000, &reservation, &error));
     OK(kvffi_exchange_cancel_reservation(decode.exchange, reservation, &flag, &error));
     CHECK(flag == 1);

@@ -48,6 +48,7 @@ from ._names import (
     Span,
     Usage,
 )
+from ._time import DEFAULT_DEADLINE
 from .agent import Agent, AgentInfo, NixlOptions, Notification
 from .answer import Answer
 from .arrangement import Arrangement, Pool
@@ -62,6 +63,8 @@ from .errors import (
     InUse,
     JsonError,
     LeaseEnded,
+    NotReady,
+    Refused,
     LeftUnsettled,
     LibraryError,
     OrderError,
@@ -133,6 +136,9 @@ __all__ = [
     "Kind",
     "Layout",
     "LeaseEnded",
+    "NotReady",
+    "Refused",
+    "DEFAULT_DEADLINE",
     "LeftUnsettled",
     "LibraryError",
     "Limits",

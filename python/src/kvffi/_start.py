@@ -28,7 +28,7 @@ def transfer_options(
     """The options, with their texts behind them, and what else has to live as long."""
     message = b"" if notify is None else octets(notify, "notify")
     texts = message if request is None else message + text(request, "request")
-    deadline_ms = 0 if deadline is None else deadline_in(deadline)
+    deadline_ms = deadline_in(deadline)
     bounds = None if limits is None else limits._struct()
     packed = _packing(len(texts) + 1)
     options = packed.memory()

@@ -6,7 +6,11 @@ import math
 import time
 from collections.abc import Callable
 
-from ._declarations import KVFFI_FOREVER
+from ._declarations import KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER
+
+# Seconds until what is given no deadline has failed: as long as heartbeats extend a lease by default. What takes longer
+# than any lease lasts cannot succeed any more, and what nobody ends would keep its blocks for ever.
+DEFAULT_DEADLINE = KVFFI_DEFAULT_DEADLINE_MS / 1000
 
 # A wait in C is cut into pieces of so many seconds, since signals such as Ctrl-C are handled between calls only.
 SLICE = 0.1
@@ -24,8 +28,10 @@ def milliseconds(seconds: float | None) -> int:
     return math.ceil(seconds * 1000) if seconds < _FOR_EVER else KVFFI_FOREVER
 
 
-def deadline_in(seconds: float) -> int:
-    """The milliseconds until a deadline, rounded up: at least 1."""
+def deadline_in(seconds: float | None) -> int:
+    """The milliseconds until a deadline, rounded up: at least 1. None is for none."""
+    if seconds is None:
+        return KVFFI_FOREVER
     if not seconds > 0:
         raise ValueError(f"the deadline is {seconds} seconds; give more than 0, or None for none")
     return math.ceil(seconds * 1000) if seconds < _FOR_EVER else KVFFI_FOREVER

@@ -19,7 +19,7 @@ from ._inbox import Inbox
 from ._library import functions
 from ._names import Histogram, Op, number
 from ._start import transfer_options
-from ._time import end_of, microseconds
+from ._time import DEFAULT_DEADLINE, end_of, microseconds
 from .answer import Answer
 from .errors import Error, LibraryError
 from .limits import Limits
@@ -270,7 +270,7 @@ class Agent(Handle):
         *,
         op: Op | None = None,
         notify: bytes | None = None,
-        deadline: float | None = None,
+        deadline: float | None = DEFAULT_DEADLINE,
         request: str | None = None,
         padding_bytes: int = 0,
         limits: Limits | None = None,
@@ -279,7 +279,8 @@ class Agent(Handle):
 
         `what`: an answer of a plan with this peer's layout, or descriptors as `Answer.descriptors` gives them, with
         their `op`: "read" from the peer, "write" to it. `notify`: sent to the peer after the last byte is in place, and
-        never if the transfer fails. `deadline`: seconds after which it has failed; NIXL has no timeout of its own.
+        never if the transfer fails. `deadline`: seconds after which it has failed; None for none, and NIXL has
+        no timeout of its own.
         `request`: the engine's name of what the blocks belong to, for logs and quarantine. `padding_bytes`: for
         statistics; an answer knows its own.
 
@@ -311,7 +312,7 @@ class Agent(Handle):
         *,
         into: Answer | None = None,
         notify: bytes | None = None,
-        deadline: float | None = None,
+        deadline: float | None = DEFAULT_DEADLINE,
         request: str | None = None,
         limits: Limits | None = None,
     ) -> Transfer:
@@ -353,7 +354,7 @@ class Agent(Handle):
         call(functions().kvffi_agent_notify, self._live(), peer._live(), data, len(data))
 
     def notifications(self) -> list[Notification]:
-        """Takes all notifications that have arrived. An agent with an exchange leaves them to its exchange."""
+        """Takes all notifications that have arrived; `InUse` while the agent has an exchange, whose events they are."""
         return self._take().all()
 
     def _take(self) -> Inbox[Notification]:
@@ -381,6 +382,7 @@ class Agent(Handle):
         """Notifications as they arrive; ends when none has arrived for `timeout` seconds.
 
         Waits without using the processor, and without the GIL. Who stops early leaves the others to the next call.
+        `InUse` while the agent has an exchange, whose events they are.
         """
         end = end_of(timeout)
         while True:

@@ -139,6 +139,14 @@ class LeaseEnded(Error):
     """A lease was not good when the last byte had been read: the bytes must not be used."""
 
 
+class NotReady(Error):
+    """A request was read before its producer had computed all of it. Its lease goes on."""
+
+
+class Refused(Error):
+    """A producer refused a registration; the message has its reason."""
+
+
 class Forked(Error):
     """The object was made before a fork, by the parent process."""
 
@@ -175,4 +183,6 @@ CLASSES: dict[int, type[Error]] = {
     c.KVFFI_ERR_WRITE_REFUSED: WriteRefused,
     c.KVFFI_ERR_PEER_NOT_READY: PeerNotReady,
     c.KVFFI_ERR_LEASE_ENDED: LeaseEnded,
+    c.KVFFI_ERR_NOT_READY: NotReady,
+    c.KVFFI_ERR_REFUSED: Refused,
 }

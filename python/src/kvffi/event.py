@@ -31,8 +31,9 @@ EventKind = Literal[
     "peer_released",
     "withdrawn",
     "notification",
+    "given_up",
 ]
-Why = Literal["all_read", "readers_lost", "expired", "aborted"]
+Why = Literal["all_read", "readers_lost", "expired", "aborted", "given_up"]
 
 # Kinds with which blocks are the engine's again.
 BLOCKS_COME_BACK = frozenset(
@@ -52,7 +53,8 @@ class Event:
 
     "freed": source `blocks` of a `lease` are the engine's again: `request`, `why`. "push": a decode worker (`peer`,
     `reservation`) wants a `request` that has a `lease`, into its blocks `lists`: write the parts that are ready with
-    `Exchange.write`. "write_failed": `peer`, `reservation`, `part`, `error`.
+    `Exchange.write`. "write_failed": `peer`, `reservation`, `part`, `error`. "given_up": a reader (`peer`) wants a
+    `request` under a `lease` no more; "freed" follows when nobody else is waited for and all parts are ready.
 
     "pulled": every byte of a `pull` is in its `blocks`, and every lease was good. "pull_failed": `pull`, `error`; its
     blocks follow. "returned_pull": `blocks` of a pull that failed, with any bytes. "arrived", "arrival_failed" and

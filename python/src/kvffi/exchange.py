@@ -18,7 +18,7 @@ from ._inbox import Inbox
 from ._library import functions
 from ._names import LostReaders, number, word
 from ._pinned import Pinned
-from ._time import deadline_in, end_of, milliseconds
+from ._time import DEFAULT_DEADLINE, deadline_in, end_of, milliseconds
 from .agent import Agent
 from .answer import Answer
 from .errors import Error
@@ -308,7 +308,10 @@ class Exchange(Handle):
         call(functions().kvffi_exchange_registered, self._live())
 
     def goodbye(self) -> None:
-        """Says goodbye to connected peers, as the last call; `InUse` while a write has not settled."""
+        """Says goodbye to connected peers that are there; `InUse` while a write has not settled.
+
+        Nothing but `poll` comes after it, as long as `stats().message_unanswered` is not 0 and you like to wait.
+        """
         call(functions().kvffi_exchange_goodbye, self._live())
 
     # The producer's side.
@@ -316,14 +319,16 @@ class Exchange(Handle):
     def hold(self, request: str, blocks: object, *, readers: int | None = 1, num_parts: int = 0) -> int:
         """Holds a request's blocks until so many readers have completed; its lease.
 
-        Give readers the request, the lease, and this agent's name and incarnation. `readers`: see `Spec.count_readers`;
+        Give readers the request, the lease, and this agent's name and incarnation. `readers`: agents, told apart by
+        their names; one that reads twice counts once. See `Spec.count_readers`;
         None if it is not known yet, see `set_readers`. The event "freed" gives the blocks back. `RequestHeld` if the
         same request has a lease.
 
         `num_parts`: shares of the request, such as chunks of tokens, that become ready one by one, see `ready`; 0 for
         blocks that are complete. It cannot be changed: if their number is not known take as many as there can be, and
         write the rest with answers that move nothing. The lease cannot expire before its last part is ready: `abort` it
-        if that is never.
+        if that is never. Let a chunk end where one of this worker's blocks ends: a block that is half computed belongs
+        to the next chunk, since each is written once.
         """
         lease = ctypes.c_uint64()
         readers = c.KVFFI_READERS_UNKNOWN if readers is None else readers
@@ -355,7 +360,8 @@ class Exchange(Handle):
         `what`: of the plan ("write") with that peer for the registration's lists, of which a chunk takes a slice with
         `first`; an answer for no lists moves nothing. `padding_bytes`: of descriptors, for statistics.
 
-        `WriteRefused` if the registration has ended, or the part is not ready or was written before; `WouldBlock` and
+        `WriteRefused` if the registration has ended, if the part is not ready or was written before, or if the answer
+        is for a block that was not reserved, which it names (descriptors are not compared); `WouldBlock` and
         `PeerNotReady`: try again later. After any other error the registration has ended, and the decode worker is
         told.
         """
@@ -370,20 +376,32 @@ class Exchange(Handle):
             call(library.kvffi_exchange_write, self._live(), *arguments, address, count, padding_bytes)
             del kept
 
+    def refuse(self, push: PushId, reason: str) -> bool:
+        """Refuses a registration, with a reason for the decode worker; whether there was something to refuse.
+
+        Nothing is written for it, and the share of its reader counts as done; the lease goes on for the others. At most
+        512 bytes of the reason are sent.
+        """
+        struct = push._struct()
+        return self._flag(functions().kvffi_exchange_refuse, ctypes.byref(struct), text(reason, "reason"))
+
     def abort(self, lease: int) -> bool:
         """Ends a lease at once; whether it was in force. Its blocks come with the next poll."""
         return self._flag(functions().kvffi_exchange_abort, lease)
 
     # The consumer's side.
 
-    def pull(self, blocks: object, parts: Iterable[PullPart], *, deadline: float | None = None) -> int:
+    def pull(self, blocks: object, parts: Iterable[PullPart], *, deadline: float | None = DEFAULT_DEADLINE) -> int:
         """Reads a request from one or several producers; the pull's number.
 
         It ends once, as the event "pulled", when every producer has confirmed that its lease was good after the last
         byte had been read, or as "pull_failed"; then the event "returned_pull" gives the blocks back, when nothing can
         land in them any more. `PeerNotReady`, `WouldBlock`: nothing was started.
+
+        `deadline`: seconds after which it has failed; None for none. After a failure the leases that were still good
+        are so: pull again, or `let_go`. One whose error is `NotReady` was read before all parts were ready.
         """
-        within = c.KVFFI_FOREVER if deadline is None else deadline_in(deadline)
+        within = deadline_in(deadline)
         keep: list[object] = []
         made = [_pull_part(part, keep) for part in parts]
         array = (c.PullPart * len(made))(*made)
@@ -395,7 +413,10 @@ class Exchange(Handle):
         return pull.value
 
     def cancel_pull(self, pull: int) -> bool:
-        """Says that a pull is not wanted any more; whether it was in progress. Its blocks come back settled."""
+        """Says that a pull is not wanted any more; whether it was in progress. Its blocks come back settled.
+
+        With the next poll its producers hear that this reader gives up, and wait for it no more.
+        """
         return self._flag(functions().kvffi_exchange_cancel_pull, pull)
 
     def keep(self, peer: AnyPeer, lease: int) -> None:
@@ -407,18 +428,30 @@ class Exchange(Handle):
         call(functions().kvffi_exchange_keep, self._live(), ctypes.byref(_peer_id(peer)), lease)
 
     def let_go(self, peer: AnyPeer, lease: int) -> None:
-        """Sends no more heartbeats for a lease that `keep` was told of."""
+        """Says that a lease is no longer wanted, whether `keep` was told of it or not.
+
+        With the next poll its producer hears that this reader gives up, and waits for it no more. While a pull under
+        the lease is in progress it is still wanted: `cancel_pull` that.
+        """
         call(functions().kvffi_exchange_let_go, self._live(), ctypes.byref(_peer_id(peer)), lease)
 
     def reserve(
-        self, request: str, blocks: object, sources: Iterable[PushSource], *, deadline: float | None = None
+        self,
+        request: str,
+        blocks: object,
+        sources: Iterable[PushSource],
+        *,
+        deadline: float | None = DEFAULT_DEADLINE,
     ) -> int:
         """Has a request written into blocks of this worker by one or several producers; the reservation's number.
 
         It ends once: as the event "arrived", which gives the blocks back, or as "arrival_failed"; then
         "returned_reservation" gives them back, when no producer can write them any more.
+
+        `RequestError` for groups and blocks that are not registered here: nobody has heard of it then. `deadline`:
+        seconds after which it has failed; None for none. The event's error is `Refused` if a producer refused it.
         """
-        within = c.KVFFI_FOREVER if deadline is None else deadline_in(deadline)
+        within = deadline_in(deadline)
         name = text(request, "request")
         keep: list[object] = []
         made = [_push_source(source, keep) for source in sources]
@@ -433,7 +466,7 @@ class Exchange(Handle):
     def cancel_reservation(self, reservation: int) -> bool:
         """Says that a reservation is no longer wanted; whether it was held.
 
-        Its blocks come back as "returned_reservation". Producers get no event, and hold their leases: tell them.
+        Its blocks come back as "returned_reservation". Producers that hold a lease for it get the event "given_up".
         """
         return self._flag(functions().kvffi_exchange_cancel_reservation, reservation)
 
