@@ -233,6 +233,13 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_LEASE_ENDED (-38)
 /** As the cause of a failure: a producer will not write everything. */
 #define KVFFI_ERR_NOT_WRITTEN (-39)
+/**
+ * As the cause of a failure: a request was read before its producer had computed all of it. Its lease goes on: pull again
+ * when all parts are ready.
+ */
+#define KVFFI_ERR_NOT_READY (-40)
+/** As the cause of a failure: the producer refused the registration; the message has its reason. */
+#define KVFFI_ERR_REFUSED (-41)
 
 /**
  * The name of a status, such as "KVFFI_ERR_JSON"; "unknown status" for a number that this version does not have.
@@ -2247,13 +2254,13 @@ kvffi_status kvffi_agent_notify(const kvffi_agent *agent,
                                 kvffi_error **out_error);
 
 /**
- * Takes all notifications that have arrived. Those of one sender are in order. An agent with an exchange leaves them to
- * its exchange.
+ * Takes all notifications that have arrived. Those of one sender are in order. Those of an agent with an
+ * exchange are its exchange's, whose events they are.
  *
  * out_notifications: what has arrived, to be freed with kvffi_notifications_free; NULL if there is nothing or the call
  * fails.
  *
- * KVFFI_ERR_TRANSPORT. Threads: any number at once; each notification is taken once.
+ * KVFFI_ERR_IN_USE while the agent has an exchange. KVFFI_ERR_TRANSPORT. Threads: any number at once; each notification is taken once.
  */
 kvffi_status kvffi_agent_take_notifications(const kvffi_agent *agent,
                                             kvffi_notifications **out_notifications,
@@ -2292,6 +2299,8 @@ void kvffi_notifications_free(kvffi_notifications *notifications);
 
 /** As a timeout: waits for ever. */
 #define KVFFI_FOREVER UINT64_MAX
+/** The deadline in milliseconds of what is given none: 10 minutes, as long as heartbeats extend a lease by default. */
+#define KVFFI_DEFAULT_DEADLINE_MS 600000
 
 /**
  * Bytes that move between this agent and a peer. Its blocks are in use until it has settled, whether the handle lives
@@ -2311,7 +2320,7 @@ typedef struct kvffi_transfer_options {
     size_t notify_len;
     /**
      * Milliseconds from the start after which the transfer has failed; what was posted by then still owns its blocks
-     * until it settles. 0 for none: NIXL has no timeout of its own.
+     * until it settles. 0 for KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER for none: NIXL has no timeout of its own.
      */
     uint64_t deadline_ms;
     /** The engine's name of what the blocks belong to, for logs and quarantine; ends with a NUL. NULL for none. */
@@ -2964,6 +2973,8 @@ kvffi_status kvffi_exchange_goodbye(kvffi_exchange *exchange, kvffi_error **out_
 
 /** As a number of readers: not known yet, see kvffi_exchange_set_readers. */
 #define KVFFI_READERS_UNKNOWN UINT64_MAX
+/** Longest reason of kvffi_exchange_refuse in bytes; the rest of a longer one is cut off. */
+#define KVFFI_MAX_REASON_BYTES 512
 
 /**
  * Registrations that a part is to be written to. Immutable.
@@ -2987,13 +2998,14 @@ typedef struct kvffi_push_id {
 
 /**
  * Holds a request's blocks under a lease until so many readers have completed. Give readers the request, the lease, and
- * this agent's name and incarnation. Readers are told apart by the names of their agents.
+ * this agent's name and incarnation. Readers are agents, told apart by their names: one that reads twice counts once.
  *
  * request: the engine's name of the request, 1 to 256 bytes; ends with a NUL.
  * cookie: the engine's number for the blocks; KVFFI_EVENT_FREED gives it back.
  * readers: see kvffi_spec_count_readers; KVFFI_READERS_UNKNOWN until kvffi_exchange_set_readers, and then only expiry and
  * kvffi_exchange_abort free the blocks.
- * num_parts: parts that become ready one by one, see kvffi_exchange_ready; 0 for blocks that are complete.
+ * num_parts: parts that become ready one by one, see kvffi_exchange_ready; 0 for blocks that are complete. Let a part end
+ * where one of this worker's blocks ends: a block that is half computed belongs to the next part.
  * out_lease: the lease. Left alone if the call fails.
  *
  * KVFFI_ERR_REQUEST_HELD while the same request has a lease. Threads: one at a time on one exchange, a second call gets
@@ -3058,6 +3070,23 @@ kvffi_status kvffi_pushes_get(const kvffi_pushes *pushes,
 void kvffi_pushes_free(kvffi_pushes *pushes);
 
 /**
+ * Refuses a registration, with a reason for the decode worker: nothing is written for it, and the share of its reader counts
+ * as done. The lease goes on for its other readers. The decode worker gets KVFFI_EVENT_ARRIVAL_FAILED with
+ * KVFFI_ERR_REFUSED.
+ *
+ * push: the registration, as KVFFI_EVENT_PUSH and kvffi_exchange_ready name it.
+ * reason: for people; ends with a NUL. At most KVFFI_MAX_REASON_BYTES of it are sent.
+ * out_was_open: 1 if there was something to refuse, 0 if it has ended or is not known. Left alone if the call fails.
+ *
+ * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_refuse(kvffi_exchange *exchange,
+                                   const kvffi_push_id *push,
+                                   const char *reason,
+                                   int32_t *out_was_open,
+                                   kvffi_error **out_error);
+
+/**
  * Ends a lease at once, for example because its request was aborted. Its blocks come with the next poll.
  *
  * out_is_held: 1 if the lease was in force, otherwise 0. Left alone if the call fails.
@@ -3079,6 +3108,7 @@ kvffi_status kvffi_exchange_abort(kvffi_exchange *exchange,
  * this part's layers.
  * padding_bytes: how many of their bytes are padding, for statistics.
  *
+ * Nothing compares descriptors with the blocks that were reserved: kvffi_exchange_write_answer does.
  * KVFFI_ERR_WRITE_REFUSED if the registration has ended or is not known, or the part is not ready or was written before.
  * KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_PEER_NOT_READY. After any other error the
  * registration has ended, and the decode worker is told. Threads: one at a time on one exchange, a second call gets
@@ -3097,8 +3127,9 @@ kvffi_status kvffi_exchange_write(kvffi_exchange *exchange,
  *
  * answer: what the plan (KVFFI_OP_WRITE) with that peer answered. It may be used for something else after the call.
  *
- * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer. Errors
- * as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
+ * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer.
+ * KVFFI_ERR_WRITE_REFUSED, with the block, if it is for blocks that the registration does not list there; the registration
+ * is as it was. Errors as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
  * KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_exchange_write_answer(kvffi_exchange *exchange,
@@ -3148,8 +3179,9 @@ typedef struct kvffi_push_source {
  * failure the blocks come back with KVFFI_EVENT_RETURNED_PULL, when nothing can land in them any more.
  *
  * cookie: the engine's number for the destination blocks.
- * parts, num_parts: what to read from whom.
- * deadline_ms: milliseconds from now until which it must be confirmed, at least 1; KVFFI_FOREVER for none.
+ * parts, num_parts: what to read from whom, at least one part.
+ * deadline_ms: milliseconds from now until which it must be confirmed; 0 for KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER for
+ * none.
  * out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
  *
  * KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
@@ -3166,7 +3198,8 @@ kvffi_status kvffi_exchange_pull(kvffi_exchange *exchange,
                                  kvffi_error **out_error);
 
 /**
- * Says that a pull is no longer wanted. Its blocks come back when it has settled.
+ * Says that a pull is no longer wanted. Its blocks come back when it has settled. With the next poll its producers hear that
+ * this reader gives up, and wait for it no more.
  *
  * out_was_running: 1 if it was in progress, otherwise 0. Left alone if the call fails.
  *
@@ -3189,7 +3222,9 @@ kvffi_status kvffi_exchange_keep(kvffi_exchange *exchange,
                                  kvffi_error **out_error);
 
 /**
- * Sends no more heartbeats for a lease that kvffi_exchange_keep was told of.
+ * Says that a lease is no longer wanted: there are no more heartbeats for it, and with the next poll its producer hears that
+ * this reader gives up, and waits for it no more. While a pull under the lease is in progress it is still wanted: cancel
+ * that with kvffi_exchange_cancel_pull.
  *
  * Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
  */
@@ -3205,11 +3240,13 @@ kvffi_status kvffi_exchange_let_go(kvffi_exchange *exchange,
  *
  * request: the request, as the producers name it; 1 to 256 bytes, ends with a NUL.
  * cookie: the engine's number for the blocks.
- * sources, num_sources: who writes, and where.
- * deadline_ms: milliseconds from now until which it must have been written, at least 1; KVFFI_FOREVER for none.
+ * sources, num_sources: who writes, and where; at least one source.
+ * deadline_ms: milliseconds from now until which it must have been written; 0 for KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER
+ * for none.
  * out_reservation: number of the reservation, as events have it. Left alone if the call fails.
  *
- * KVFFI_ERR_PEER_NOT_READY. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
+ * KVFFI_ERR_PEER_NOT_READY. KVFFI_ERR_REQUEST_REFUSED for groups and blocks that are not registered here; then nobody has
+ * heard of it. Threads: one at a time on one exchange, a second call gets KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_exchange_reserve(kvffi_exchange *exchange,
                                     const char *request,
@@ -3221,7 +3258,8 @@ kvffi_status kvffi_exchange_reserve(kvffi_exchange *exchange,
                                     kvffi_error **out_error);
 
 /**
- * Says that a reservation is no longer wanted. Its blocks come back when its writers have answered.
+ * Says that a reservation is no longer wanted. Its blocks come back when its writers have answered, who wait for this reader
+ * no more.
  *
  * out_is_held: 1 if it was held, otherwise 0. Left alone if the call fails.
  *
@@ -3246,7 +3284,7 @@ kvffi_status kvffi_exchange_cancel_reservation(kvffi_exchange *exchange,
 #define KVFFI_EVENT_PUSH 2
 /**
  * Producer: the write of a part to a decode worker (peer, incarnation, reservation) has failed: part, status, message. The
- * decode worker is told when it has settled.
+ * decode worker is told at once, and again when it has settled.
  */
 #define KVFFI_EVENT_WRITE_FAILED 3
 /** Consumer: every byte of a pull is in its blocks (cookie), and every producer has confirmed its lease: pull. */
@@ -3273,6 +3311,12 @@ kvffi_status kvffi_exchange_cancel_reservation(kvffi_exchange *exchange,
 #define KVFFI_EVENT_WITHDRAWN 14
 /** A notification that is the engine's own: peer, incarnation, data. */
 #define KVFFI_EVENT_NOTIFICATION 15
+/**
+ * Producer: a reader (peer, incarnation) wants a request no more: request, lease. Its share counts as done;
+ * KVFFI_EVENT_FREED follows when nobody else is waited for and all parts are ready, so an engine that still computes them
+ * may stop and abort the lease.
+ */
+#define KVFFI_EVENT_GIVEN_UP 16
 /** Why a lease ended: all readers completed. */
 #define KVFFI_WHY_ALL_READ 1
 /** Why a lease ended: all readers completed or are gone. */
@@ -3281,6 +3325,8 @@ kvffi_status kvffi_exchange_cancel_reservation(kvffi_exchange *exchange,
 #define KVFFI_WHY_EXPIRED 3
 /** Why a lease ended: the producer ended it. */
 #define KVFFI_WHY_ABORTED 4
+/** Why a lease ended: all readers completed, have given it up, were refused, or are gone. */
+#define KVFFI_WHY_GIVEN_UP 5
 
 /**
  * What has happened since the last poll, in order. Immutable.
@@ -3504,8 +3550,14 @@ typedef struct kvffi_exchange_stats {
     uint64_t message_anonymous;
     /** Messages of registrations that did not fit together. */
     uint64_t refused_chunks;
+    /** Leases that ended because the readers that had not completed have given them up, or were refused. */
+    uint64_t lease_given_up;
+    /** Of the messages sent, those sent again, since no answer had come. */
+    uint64_t message_repeated;
+    /** Now: messages that wait for an answer. */
+    uint64_t message_unanswered;
 } kvffi_exchange_stats;
-#define KVFFI_EXCHANGE_STATS_INIT { sizeof(kvffi_exchange_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define KVFFI_EXCHANGE_STATS_INIT { sizeof(kvffi_exchange_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Takes a snapshot of everything that is counted.

@@ -65,6 +65,8 @@ KVFFI_ERR_WRITE_REFUSED = (-36)
 KVFFI_ERR_PEER_NOT_READY = (-37)
 KVFFI_ERR_LEASE_ENDED = (-38)
 KVFFI_ERR_NOT_WRITTEN = (-39)
+KVFFI_ERR_NOT_READY = (-40)
+KVFFI_ERR_REFUSED = (-41)
 KVFFI_VERSION_MAJOR = 0
 KVFFI_VERSION_MINOR = 1
 KVFFI_VERSION_PATCH = 0
@@ -142,6 +144,7 @@ KVFFI_BARRIER_IPC_NAMESPACE = 4
 KVFFI_BARRIER_UTS_NAMESPACE = 8
 KVFFI_MAX_NOTIFICATION_BYTES = 8192
 KVFFI_FOREVER = (1 << 64) - 1
+KVFFI_DEFAULT_DEADLINE_MS = 600000
 KVFFI_HISTOGRAM_POST = 0
 KVFFI_HISTOGRAM_TRANSFER = 1
 KVFFI_LOST_READERS_RELEASE = 0
@@ -151,6 +154,7 @@ KVFFI_WANTED_FETCH = 1
 KVFFI_WANTED_WAIT = 2
 KVFFI_WANTED_DRAINING = 3
 KVFFI_READERS_UNKNOWN = (1 << 64) - 1
+KVFFI_MAX_REASON_BYTES = 512
 KVFFI_EVENT_OTHER = 0
 KVFFI_EVENT_FREED = 1
 KVFFI_EVENT_PUSH = 2
@@ -167,10 +171,12 @@ KVFFI_EVENT_PEER_STALE = 12
 KVFFI_EVENT_PEER_RELEASED = 13
 KVFFI_EVENT_WITHDRAWN = 14
 KVFFI_EVENT_NOTIFICATION = 15
+KVFFI_EVENT_GIVEN_UP = 16
 KVFFI_WHY_ALL_READ = 1
 KVFFI_WHY_READERS_LOST = 2
 KVFFI_WHY_EXPIRED = 3
 KVFFI_WHY_ABORTED = 4
+KVFFI_WHY_GIVEN_UP = 5
 KVFFI_LOG_ERROR = 1
 KVFFI_LOG_WARN = 2
 KVFFI_LOG_INFO = 3
@@ -1195,6 +1201,9 @@ class ExchangeStats(Growing):
     message_unsupported: int
     message_anonymous: int
     refused_chunks: int
+    lease_given_up: int
+    message_repeated: int
+    message_unanswered: int
     _fields_ = (
         ("struct_size", c_size_t),
         ("lease_held", c_uint64),
@@ -1253,6 +1262,9 @@ class ExchangeStats(Growing):
         ("message_unsupported", c_uint64),
         ("message_anonymous", c_uint64),
         ("refused_chunks", c_uint64),
+        ("lease_given_up", c_uint64),
+        ("message_repeated", c_uint64),
+        ("message_unanswered", c_uint64),
     )
 
 
@@ -1473,6 +1485,7 @@ class Functions:
     kvffi_exchange_ready: Callable[[Pointer, int, int, Pointer, Pointer], int]
     kvffi_pushes_get: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
     kvffi_pushes_free: Callable[[Pointer], None]
+    kvffi_exchange_refuse: Callable[[Pointer, Pointer, bytes | None, Pointer, Pointer], int]
     kvffi_exchange_abort: Callable[[Pointer, int, Pointer, Pointer], int]
     kvffi_exchange_write: Callable[[Pointer, Pointer, int, Pointer, int, int, Pointer], int]
     kvffi_exchange_write_answer: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
@@ -1639,6 +1652,7 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_exchange_ready", c_int32, (c_void_p, c_uint64, c_uint32, c_void_p, c_void_p)),
     ("kvffi_pushes_get", c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),
     ("kvffi_pushes_free", None, (c_void_p,)),
+    ("kvffi_exchange_refuse", c_int32, (c_void_p, c_void_p, c_char_p, c_void_p, c_void_p)),
     ("kvffi_exchange_abort", c_int32, (c_void_p, c_uint64, c_void_p, c_void_p)),
     ("kvffi_exchange_write", c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_size_t, c_uint64, c_void_p)),
     ("kvffi_exchange_write_answer", c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
