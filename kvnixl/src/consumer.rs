@@ -11,7 +11,9 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::{Event, PullFailed, PullId};
 use crate::exchange::Exchange;
-use crate::lease::{LeaseId, Number, Numbers, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId, append};
+use crate::lease::{
+    LeaseId, Number, Numbers, PeerId, RequestId, ReservationBook, ReservationEvent, ReservationId, append,
+};
 use crate::link::{Link, Load, Sent};
 use crate::message::{Message, NotWritten, Verdict};
 use crate::pull::{Part, PartState, Pull};
@@ -219,7 +221,8 @@ impl<B> Consumer<B> {
 
     /// Asks writers of failed reservations what became of them, until they say it.
     fn ask(&mut self, link: &mut Link, now: Instant) {
-        let pending = self.reservations.quarantined().flat_map(|(id, _, writers)| writers.map(move |w| (id, w.clone())));
+        let pending =
+            self.reservations.quarantined().flat_map(|(id, _, writers)| writers.map(move |w| (id, w.clone())));
         let pending: BTreeSet<(ReservationId, PeerId)> = pending.collect();
         self.asked.retain(|key, number| {
             let still = pending.contains(key) && link.connected.contains_key(&key.1);

@@ -398,13 +398,13 @@ pub enum Error {
         agent: String,
     },
     /// The blob describes an earlier registration of the same process.
-    #[error("peer {peer}: generation {stale} is older than {current}, which is connected; fetch its blob again")]
+    #[error("peer {peer}: {}", stale_blob(*stale, *current))]
     StaleBlob {
         /// The peer.
         peer: String,
         /// Generation in the blob.
         stale: u64,
-        /// Generation connected.
+        /// Generation connected; 0 if the blob is of a process that was replaced, whose generations say nothing.
         current: u64,
     },
     /// NIXL's metadata in a blob is of another agent than the blob says.
@@ -422,6 +422,17 @@ pub enum Error {
         /// What and why not.
         why: String,
     },
+}
+
+/// Why a blob is stale.
+fn stale_blob(stale: u64, current: u64) -> String {
+    match current {
+        0 => "another process has taken its name; fetch the blob of that one".to_owned(),
+        _ if stale < current => {
+            format!("generation {stale} is older than {current}, which is connected; fetch its blob again")
+        }
+        _ => format!("its memory of generation {stale} is taken away; fetch its blob when it has registered again"),
+    }
 }
 
 /// What is wrong with a peer that is not ready, and what to do.

@@ -12,8 +12,8 @@ use crate::consumer::{Consumer, PullStats};
 use crate::error::{Error, Result};
 use crate::event::{Event, PullId};
 use crate::lease::{
-    Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerStats, PushId, PushOptions, PushStats,
-    ReservationStats, Wanted, after,
+    Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerState, PeerStats, PushId, PushOptions,
+    PushStats, ReservationStats, Wanted, after,
 };
 use crate::link::{Connected, Link, MessageStats};
 use crate::message::{Envelope, Message};
@@ -149,7 +149,8 @@ impl<B> Exchange<B> {
         let loading = agent.connect_if(blob, |name, incarnation, generation| {
             let id = PeerId::new(name, incarnation);
             if peers.judge(&id, generation) == Loaded::Stale {
-                let same = connected.values().find(|connected| connected.peer.name() == name);
+                let is_replaced = peers.state(&id) == Some(PeerState::Replaced);
+                let same = connected.get(&id).filter(|_| !is_replaced);
                 let current = same.map_or(0, |connected| connected.peer.generation());
                 return Err(Error::StaleBlob { peer: id.to_string(), stale: generation, current });
             }
@@ -211,9 +212,11 @@ impl<B> Exchange<B> {
 
     /// Tells all peers that are there.
     fn notice_all(&mut self, message: &Message, now: Instant) {
-        let peers = self.link.connected.iter().filter(|(id, connected)| {
-            !connected.done && !connected.peer.is_gone() && self.link.can_tell(id)
-        });
+        let peers = self
+            .link
+            .connected
+            .iter()
+            .filter(|(id, connected)| !connected.done && !connected.peer.is_gone() && self.link.can_tell(id));
         let peers: Vec<PeerId> = peers.map(|(id, _)| id.clone()).collect();
         for peer in peers {
             self.link.notice(&peer, message, now);

@@ -71,9 +71,8 @@ fn message(kind: &str, body: &impl Serialize) -> Vec<u8> {
 
 #[test]
 fn messages_are_written_and_read_as_they_always_were() {
-    let line = |(number, message): &(u64, Message)| {
-        format!("{} {}\n", message.kind(), hex(&message.encode(*number).unwrap()))
-    };
+    let line =
+        |(number, message): &(u64, Message)| format!("{} {}\n", message.kind(), hex(&message.encode(*number).unwrap()));
     let written: String = each().iter().map(line).collect();
     assert_eq!(written, GOLDEN, "the wire format changed: see docs/WIRE.md");
     for (number, message) in each() {

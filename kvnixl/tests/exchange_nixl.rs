@@ -19,7 +19,8 @@ fn peer_process() {
 
 /// A completion as docs/WIRE.md has it.
 fn completed(lease: LeaseId, reading: PullId) -> Vec<u8> {
-    let (head, middle) = (&b"KVNM\0\x02\0\0\0\0\0\0\0\0\xa9completed\x83\xa7reading\xcf"[..], &b"\xa7request\xa1r\xa5lease\xcf"[..]);
+    let (head, middle) =
+        (&b"KVNM\0\x02\0\0\0\0\0\0\0\0\xa9completed\x83\xa7reading\xcf"[..], &b"\xa7request\xa1r\xa5lease\xcf"[..]);
     [head, &reading.0.to_be_bytes(), middle, &lease.0.to_be_bytes()].concat()
 }
 
@@ -35,9 +36,12 @@ fn a_pull_is_done_when_the_producer_has_confirmed_and_repeated_completions_free_
         decode.expect("the pull", pulled);
         assert!(decode.memory.read(0, MIB) == common::pattern(1, 0, MIB), "{via:?}");
         let to = decode.exchange.peer(&peer).unwrap().clone();
-        for message in
-            [completed(lease, pull), completed(lease, pull), completed(other, pull), b"KVNM\0\x02\0\0\0\0\0\0\0\0\xc1".to_vec()]
-        {
+        for message in [
+            completed(lease, pull),
+            completed(lease, pull),
+            completed(other, pull),
+            b"KVNM\0\x02\0\0\0\0\0\0\0\0\xc1".to_vec(),
+        ] {
             decode.exchange.agent().notify(&to, &message).unwrap();
         }
         common::eventually("the messages", || count(&mut prefill, "malformed") == 1);

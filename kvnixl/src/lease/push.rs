@@ -200,14 +200,8 @@ impl PushBook {
             None => self.by_request.entry(registration.request.clone()).or_default().insert(id.clone()),
         };
         self.due.insert((registration.deadline, id.clone()));
-        let push = Push {
-            registration,
-            lease,
-            begun: BTreeSet::new(),
-            landed: BTreeSet::new(),
-            in_flight: 0,
-            stopping: None,
-        };
+        let push =
+            Push { registration, lease, begun: BTreeSet::new(), landed: BTreeSet::new(), in_flight: 0, stopping: None };
         self.pushes.insert(id, push);
         lease.map_or(Admission::Waits, Admission::Met)
     }

@@ -189,13 +189,7 @@ impl<B> ReservationBook<B> {
         self.answer(id, writer, Writer::Out, Some(why))
     }
 
-    fn answer(
-        &mut self,
-        id: ReservationId,
-        writer: &PeerId,
-        word: Writer,
-        why: Option<NotWritten>,
-    ) -> WriterAnswer {
+    fn answer(&mut self, id: ReservationId, writer: &PeerId, word: Writer, why: Option<NotWritten>) -> WriterAnswer {
         let Some(state) = self.live.get_mut(&id).and_then(|reservation| reservation.writers.get_mut(writer)) else {
             self.stats.unknown += 1;
             return WriterAnswer::Unknown;

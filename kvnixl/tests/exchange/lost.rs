@@ -161,7 +161,10 @@ fn a_push_that_fails_or_is_refused_is_heard_of_though_each_of_its_messages_is_lo
         pair.prefill.exchange.abort(lease, pair.now);
         pair.soon("the failure", |_, decode| {
             let why = decode.take(arrival_failed);
-            assert!(matches!(why, None | Some(ArrivalFailed::NotWritten { why: NotWritten::LeaseEnded, .. })), "{why:?}");
+            assert!(
+                matches!(why, None | Some(ArrivalFailed::NotWritten { why: NotWritten::LeaseEnded, .. })),
+                "{why:?}"
+            );
             why.is_some()
         });
         pair.network.stall(false);
@@ -198,7 +201,9 @@ fn a_producer_hears_that_a_reader_gives_up_though_that_is_lost_once() {
 #[test]
 fn memory_is_withdrawn_and_registered_anew_though_each_word_of_it_is_lost_once() {
     for prefill_withdraws in [true, false] {
-        for (is_of_who_withdraws, kind) in [(true, "withdraw"), (false, "drained"), (true, "registered"), (false, "ack")] {
+        for (is_of_who_withdraws, kind) in
+            [(true, "withdraw"), (false, "drained"), (true, "registered"), (false, "ack")]
+        {
             let mut pair = Pair::new();
             let (ours, theirs) = if prefill_withdraws { ("prefill", "decode") } else { ("decode", "prefill") };
             let lost = pair.lose(if is_of_who_withdraws { ours } else { theirs }, kind);

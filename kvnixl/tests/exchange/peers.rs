@@ -29,7 +29,9 @@ fn memory_is_withdrawn_when_no_peer_touches_it_and_peers_fetch_the_new_blob() {
     pair.poll();
     assert!(pair.decode.told.iter().any(|event| matches!(event, Event::PeerStale(_))));
     assert_eq!(pair.decode.exchange.want("prefill", now), Wanted::Fetch);
-    assert!(matches!(pair.decode.exchange.connect(&old_blob, now), Err(Error::StaleBlob { .. })));
+    let error = pair.decode.exchange.connect(&old_blob, now).unwrap_err();
+    assert!(matches!(error, Error::StaleBlob { .. }), "{error}");
+    assert!(error.to_string().contains("its memory of generation 1 is taken away"), "{error}");
     assert_eq!(pair.decode.exchange.stats().peers.stale, 1);
     let prefill = &pair.prefill;
     pair.decode.connect(prefill, now);

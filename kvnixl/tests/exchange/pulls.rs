@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use kvnixl::lease::{ArrivalFailed, EndReason, LeaseId, RequestId};
 use kvnixl::{
-    DEFAULT_DEADLINE, Deadline, Error, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullFailed, PullPart, PushSource, Verdict, WriteRefusal,
+    DEFAULT_DEADLINE, Deadline, Error, Exchange, ExchangeOptions, Limits, LoopbackNetwork, PullFailed, PullPart,
+    PushSource, Verdict, WriteRefusal,
 };
 use kvplan::BlockList;
 use kvspec::{BlockId, GroupId};
