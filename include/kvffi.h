@@ -109,7 +109,8 @@
  * Structs that say so are frozen. Others begin with `size_t struct_size` and grow at their end. Initialise them with
  * their macro, KVFFI_..._INIT, and then set fields: what is not set is 0, which means the default. A library that is
  * newer than the header takes fields that the header lacks for 0. A library that is older than the header refuses a
- * struct in which a field is set that it does not know, with KVFFI_ERR_STRUCT_SIZE.
+ * struct in which a field is set that it does not know, with KVFFI_ERR_STRUCT_SIZE. That is also what a size gives below
+ * the one that the struct was first released with, such as the size of a pointer to it.
  *
  * Enum values are passed as integers. Reserved fields and unknown flags must be 0.
  *
@@ -125,7 +126,7 @@
  * Agents, peers, transfers, exchanges and loopbacks are the process's that made them. In a child every call on an
  * inherited one gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the
  * handlers of pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made
- * an agent on NIXL, its children must exec before they make one of their own.
+ * an agent on NIXL, its children must exec before they make one of their own, which gives KVFFI_ERR_FORKED else.
  */
 
 #ifndef KVFFI_H
@@ -161,7 +162,10 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_NULL (-2)
 /** A handle is of another kind, was freed, or never was a handle. */
 #define KVFFI_ERR_WRONG_HANDLE (-3)
-/** `struct_size` is not one that any version of the struct has, or bytes that this version does not know are set. */
+/**
+ * `struct_size` is no whole number of words or below the size of the struct's first version, or bytes that this version
+ * does not know are set.
+ */
 #define KVFFI_ERR_STRUCT_SIZE (-4)
 /** A number is outside its range: an unknown enum value or flag, a reserved field that is not 0, a misaligned pointer. */
 #define KVFFI_ERR_INVALID_ARGUMENT (-5)
@@ -217,7 +221,10 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_TRANSFER_UNSETTLED (-30)
 /** An agent ended with transfers that have not settled: their memory must stay mapped, unused, for ever. */
 #define KVFFI_ERR_LEFT_UNSETTLED (-31)
-/** The object was made before a fork, by the parent process. */
+/**
+ * The object was made before a fork, by the parent process; or a child asks for an agent on NIXL, and its parent made one
+ * before the fork. Exec first, or fork before the first agent.
+ */
 #define KVFFI_ERR_FORKED (-32)
 /** As the cause of a failure: time ran out. */
 #define KVFFI_ERR_DEADLINE (-33)

@@ -109,7 +109,8 @@
  * Structs that say so are frozen. Others begin with `size_t struct_size` and grow at their end. Initialise them with
  * their macro, KVFFI_..._INIT, and then set fields: what is not set is 0, which means the default. A library that is
  * newer than the header takes fields that the header lacks for 0. A library that is older than the header refuses a
- * struct in which a field is set that it does not know, with KVFFI_ERR_STRUCT_SIZE.
+ * struct in which a field is set that it does not know, with KVFFI_ERR_STRUCT_SIZE. That is also what a size gives below
+ * the one that the struct was first released with, such as the size of a pointer to it.
  *
  * Enum values are passed as integers. Reserved fields and unknown flags must be 0.
  *

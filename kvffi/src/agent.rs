@@ -63,6 +63,7 @@ pub struct kvffi_agent_options {
 // SAFETY: `repr(C)`, 72 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_agent_options {
     const NAME: &'static str = "kvffi_agent_options";
+    const FIRST_SIZE: usize = 72;
 }
 
 /// What an agent is called, and what it has under way. Starts as KVFFI_AGENT_INFO_INIT.
@@ -84,6 +85,7 @@ pub struct kvffi_agent_info {
 // SAFETY: `repr(C)`, 40 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_agent_info {
     const NAME: &'static str = "kvffi_agent_info";
+    const FIRST_SIZE: usize = 40;
 }
 
 /// An agent until it is shut down, and what outlives that.

@@ -80,6 +80,7 @@ pub struct kvffi_agent_stats {
 // SAFETY: `repr(C)`, 208 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_agent_stats {
     const NAME: &'static str = "kvffi_agent_stats";
+    const FIRST_SIZE: usize = 208;
 }
 
 /// Durations of one size. Frozen: never grows.

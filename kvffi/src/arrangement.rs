@@ -54,6 +54,7 @@ pub struct kvffi_pool {
 // SAFETY: `repr(C)`, 48 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_pool {
     const NAME: &'static str = "kvffi_pool";
+    const FIRST_SIZE: usize = 48;
 }
 
 /// Layers of a pool that share a block table. Starts as KVFFI_BLOCKS_INIT.
@@ -75,6 +76,7 @@ pub struct kvffi_blocks {
 // SAFETY: `repr(C)`, 32 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_blocks {
     const NAME: &'static str = "kvffi_blocks";
+    const FIRST_SIZE: usize = 32;
 }
 
 /// Pools, groups and layers that are to be given places. Takes one call at a time.

@@ -125,6 +125,7 @@ pub struct kvffi_event {
 // SAFETY: `repr(C)`, 128 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_event {
     const NAME: &'static str = "kvffi_event";
+    const FIRST_SIZE: usize = 128;
 }
 
 /// What an event's pointers point to, and the event without them.

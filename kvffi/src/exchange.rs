@@ -76,6 +76,7 @@ pub struct kvffi_exchange_options {
 // SAFETY: `repr(C)`, 128 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_exchange_options {
     const NAME: &'static str = "kvffi_exchange_options";
+    const FIRST_SIZE: usize = 96;
 }
 
 /// One life of an agent: another incarnation under the same name is another process. Frozen: never grows.

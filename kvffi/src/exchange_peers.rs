@@ -43,6 +43,7 @@ pub struct kvffi_wanted {
 // SAFETY: `repr(C)`, 32 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_wanted {
     const NAME: &'static str = "kvffi_wanted";
+    const FIRST_SIZE: usize = 32;
 }
 
 /// Milliseconds, rounded up.

@@ -135,6 +135,7 @@ pub struct kvffi_exchange_stats {
 // SAFETY: `repr(C)`, 480 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_exchange_stats {
     const NAME: &'static str = "kvffi_exchange_stats";
+    const FIRST_SIZE: usize = 456;
 }
 
 /// Takes a snapshot of everything that is counted.

@@ -38,6 +38,7 @@ pub struct kvffi_foreign_peer {
 // SAFETY: `repr(C)`, 48 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_foreign_peer {
     const NAME: &'static str = "kvffi_foreign_peer";
+    const FIRST_SIZE: usize = 48;
 }
 
 /// Connects a peer that is not of this library. Its incarnation is 0, and nobody sees its process end: see

@@ -30,6 +30,7 @@ pub struct kvffi_limits {
 // SAFETY: `repr(C)`, 56 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_limits {
     const NAME: &'static str = "kvffi_limits";
+    const FIRST_SIZE: usize = 56;
 }
 
 /// # Safety

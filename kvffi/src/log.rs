@@ -55,6 +55,7 @@ pub struct kvffi_log_options {
 // SAFETY: `repr(C)`, 24 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_log_options {
     const NAME: &'static str = "kvffi_log_options";
+    const FIRST_SIZE: usize = 24;
 }
 
 /// Log records that were taken. Immutable.

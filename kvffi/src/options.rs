@@ -16,6 +16,8 @@ use crate::status::KVFFI_ERR_STRUCT_SIZE;
 pub(crate) unsafe trait Grows: Copy {
     /// Its name in C.
     const NAME: &'static str;
+    /// Bytes that it had when it was first released. Nobody has a smaller one, and the number never changes.
+    const FIRST_SIZE: usize;
 }
 
 /// Milliseconds, or what is already there for 0.
@@ -46,7 +48,7 @@ const WORD: usize = size_of::<usize>();
 
 /// Reads a struct that may be from an older or a newer header than this library.
 ///
-/// What an older one lacks is 0. What a newer one has beyond this version must be 0: a setting that would be silently
+/// What an older one lacks is 0. One that is shorter than any version was is an error. What a newer one has beyond this version must be 0: a setting that would be silently
 /// ignored is an error.
 ///
 /// # Safety
@@ -126,15 +128,24 @@ pub(crate) unsafe fn out_struct<'a, T: Grows>(pointer: *mut T, argument: &str) -
 ///
 /// `words` is readable for one word.
 unsafe fn struct_size<T: Grows>(words: *const usize, argument: &str) -> Result<usize, Failure> {
+    const { assert!(T::FIRST_SIZE >= WORD && T::FIRST_SIZE.is_multiple_of(WORD) && T::FIRST_SIZE <= size_of::<T>()) }
     // SAFETY: by contract.
     let size = unsafe { words.read() };
-    if size < WORD || !size.is_multiple_of(WORD) || size > MAX_SIZE {
-        return Err(Failure::new(
-            KVFFI_ERR_STRUCT_SIZE,
-            format!("{argument}: struct_size {size} is no size of {}; initialise it with its _INIT macro", T::NAME),
-        ));
+    let is_of_a_version = size >= T::FIRST_SIZE && size.is_multiple_of(WORD) && size <= MAX_SIZE;
+    if is_of_a_version {
+        return Ok(size);
     }
-    Ok(size)
+    // A pointer's size, the common slip, would else pass for a version that lacks almost every field.
+    Err(Failure::new(
+        KVFFI_ERR_STRUCT_SIZE,
+        format!(
+            "{argument}: struct_size {size} is no size of {}, whose first version has {} bytes and this library's {}; \
+             initialise it with its _INIT macro",
+            T::NAME,
+            T::FIRST_SIZE,
+            size_of::<T>()
+        ),
+    ))
 }
 
 #[cfg(test)]
@@ -152,6 +163,7 @@ mod tests {
     // SAFETY: as the trait asks.
     unsafe impl Grows for Sample {
         const NAME: &'static str = "sample";
+        const FIRST_SIZE: usize = 16;
     }
 
     fn read_words(words: &[u64]) -> Result<Sample, Failure> {
@@ -162,7 +174,7 @@ mod tests {
     #[test]
     fn a_short_struct_has_defaults_for_what_it_lacks() {
         assert_eq!(read_words(&[16, 5, 99]).unwrap(), Sample { struct_size: 16, a: 5, b: 0 });
-        assert_eq!(read_words(&[8, 5, 99]).unwrap(), Sample { struct_size: 8, a: 0, b: 0 });
+        assert_eq!(read_words(&[24, 5, 99]).unwrap(), Sample { struct_size: 24, a: 5, b: 99 });
     }
 
     #[test]
@@ -176,7 +188,7 @@ mod tests {
     #[test]
     fn a_struct_is_filled_as_far_as_the_caller_knows_it() {
         let value = Sample { struct_size: 0, a: 5, b: 6 };
-        for (size, expected) in [(8, [8, 9, 9, 9]), (16, [16, 5, 9, 9]), (24, [24, 5, 6, 9]), (32, [32, 5, 6, 0])] {
+        for (size, expected) in [(16, [16, 5, 9, 9]), (24, [24, 5, 6, 9]), (32, [32, 5, 6, 0])] {
             let mut words = [size, 9, 9, 9_u64];
             // SAFETY: `words` has as many bytes as its first says.
             unsafe { out_struct::<Sample>(words.as_mut_ptr().cast(), "out") }.unwrap().set(&value);
@@ -190,8 +202,14 @@ mod tests {
 
     #[test]
     fn a_size_that_no_version_has_is_refused() {
-        for size in [0, 1, 7, 9, 23, 1 << 40] {
-            assert_eq!(read_words(&[size, 0, 0]).unwrap_err().status, KVFFI_ERR_STRUCT_SIZE, "{size}");
+        for size in [0, 1, 7, 8, 9, 15, 23, 1 << 40] {
+            let error = read_words(&[size, 0, 0]).unwrap_err();
+            assert_eq!(error.status, KVFFI_ERR_STRUCT_SIZE, "{size}");
+            let expected = format!(
+                "options: struct_size {size} is no size of sample, whose first version has 16 bytes and this library's 24; \
+                 initialise it with its _INIT macro"
+            );
+            assert_eq!(error.message, expected);
         }
     }
 }

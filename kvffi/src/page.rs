@@ -86,6 +86,7 @@ pub struct kvffi_rows {
 // SAFETY: `repr(C)`, 56 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_rows {
     const NAME: &'static str = "kvffi_rows";
+    const FIRST_SIZE: usize = 56;
 }
 
 /// The element type that a number from C stands for.
@@ -304,6 +305,7 @@ pub struct kvffi_page_layer {
 // SAFETY: `repr(C)`, 40 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_page_layer {
     const NAME: &'static str = "kvffi_page_layer";
+    const FIRST_SIZE: usize = 40;
 }
 
 /// What [`kvffi_page_layer`] says.

@@ -49,6 +49,7 @@ pub struct kvffi_attention {
 // SAFETY: `repr(C)`, 56 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_attention {
     const NAME: &'static str = "kvffi_attention";
+    const FIRST_SIZE: usize = 56;
 }
 
 /// # Safety

@@ -39,6 +39,7 @@ pub struct kvffi_state_options {
 // SAFETY: `repr(C)`, 24 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_state_options {
     const NAME: &'static str = "kvffi_state_options";
+    const FIRST_SIZE: usize = 24;
 }
 
 struct Options {

@@ -53,6 +53,7 @@ pub struct kvffi_pair_options {
 // SAFETY: `repr(C)`, 32 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_pair_options {
     const NAME: &'static str = "kvffi_pair_options";
+    const FIRST_SIZE: usize = 32;
 }
 
 /// A plan, and a number that tells it from all other plans of the process.

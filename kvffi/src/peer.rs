@@ -68,6 +68,7 @@ pub struct kvffi_peer_info {
 // SAFETY: `repr(C)`, 56 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_peer_info {
     const NAME: &'static str = "kvffi_peer_info";
+    const FIRST_SIZE: usize = 56;
 }
 
 /// A peer, and its name with a NUL at its end.

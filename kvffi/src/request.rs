@@ -50,6 +50,7 @@ pub struct kvffi_request {
 // SAFETY: `repr(C)`, 48 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_request {
     const NAME: &'static str = "kvffi_request";
+    const FIRST_SIZE: usize = 48;
 }
 
 /// Copies a request from C into one that is used again and again.

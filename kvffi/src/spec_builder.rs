@@ -88,6 +88,7 @@ pub struct kvffi_layer {
 // SAFETY: `repr(C)`, 32 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_layer {
     const NAME: &'static str = "kvffi_layer";
+    const FIRST_SIZE: usize = 32;
 }
 
 /// The smallest named piece of a layer's page that has one sharding. Starts as KVFFI_PART_INIT.
@@ -137,6 +138,7 @@ pub struct kvffi_part {
 // SAFETY: `repr(C)`, 120 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_part {
     const NAME: &'static str = "kvffi_part";
+    const FIRST_SIZE: usize = 120;
 }
 
 /// A spec in the making. Takes one call at a time.

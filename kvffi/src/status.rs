@@ -19,7 +19,8 @@ pub const KVFFI_ERR_PANIC: kvffi_status = -1;
 pub const KVFFI_ERR_NULL: kvffi_status = -2;
 /// A handle is of another kind, was freed, or never was a handle.
 pub const KVFFI_ERR_WRONG_HANDLE: kvffi_status = -3;
-/// `struct_size` is not one that any version of the struct has, or bytes that this version does not know are set.
+/// `struct_size` is no whole number of words or below the size of the struct's first version, or bytes that this version
+/// does not know are set.
 pub const KVFFI_ERR_STRUCT_SIZE: kvffi_status = -4;
 /// A number is outside its range: an unknown enum value or flag, a reserved field that is not 0, a misaligned pointer.
 pub const KVFFI_ERR_INVALID_ARGUMENT: kvffi_status = -5;

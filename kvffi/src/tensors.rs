@@ -61,6 +61,7 @@ pub struct kvffi_tensor {
 // SAFETY: `repr(C)`, 88 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_tensor {
     const NAME: &'static str = "kvffi_tensor";
+    const FIRST_SIZE: usize = 88;
 }
 
 /// An engine's layers with the tensors that hold them. Takes one call at a time.

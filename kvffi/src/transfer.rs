@@ -66,6 +66,7 @@ pub struct kvffi_transfer_options {
 // SAFETY: `repr(C)`, 56 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_transfer_options {
     const NAME: &'static str = "kvffi_transfer_options";
+    const FIRST_SIZE: usize = 56;
 }
 
 /// What a transfer has cost so far. Starts as KVFFI_TRANSFER_STATS_INIT.
@@ -100,6 +101,7 @@ pub struct kvffi_transfer_stats {
 // SAFETY: `repr(C)`, 80 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_transfer_stats {
     const NAME: &'static str = "kvffi_transfer_stats";
+    const FIRST_SIZE: usize = 80;
 }
 
 impl Class for kvffi_transfer {

@@ -65,6 +65,7 @@ pub struct kvffi_worker {
 // SAFETY: `repr(C)`, 72 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_worker {
     const NAME: &'static str = "kvffi_worker";
+    const FIRST_SIZE: usize = 72;
 }
 
 /// One allocation. Starts as KVFFI_STORAGE_INIT.
@@ -90,6 +91,7 @@ pub struct kvffi_storage {
 // SAFETY: `repr(C)`, 40 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_storage {
     const NAME: &'static str = "kvffi_storage";
+    const FIRST_SIZE: usize = 40;
 }
 
 /// Layers that share a block table. Starts as KVFFI_GROUP_INIT.
@@ -111,6 +113,7 @@ pub struct kvffi_group {
 // SAFETY: `repr(C)`, 32 bytes without padding, `usize` first, integers only.
 unsafe impl Grows for kvffi_group {
     const NAME: &'static str = "kvffi_group";
+    const FIRST_SIZE: usize = 32;
 }
 
 /// # Safety

@@ -118,9 +118,14 @@ static void options(void)
     options.struct_size = SIZE_MAX;
     FAILS(KVFFI_ERR_STRUCT_SIZE, "struct_size 18446744073709551615", kvffi_pair_new(spec, spec, &options, &out, &error));
 
-    /* From an older header: what lies behind is not read. */
-    options.struct_size = 16;
-    options.min_run = UINT64_MAX;
+    /* Shorter than the first version, which no header ever had. */
+    options.struct_size = sizeof(&options);
+    FAILS(KVFFI_ERR_STRUCT_SIZE,
+          "options: struct_size 8 is no size of kvffi_pair_options, whose first version has 32 bytes",
+          kvffi_pair_new(spec, spec, &options, &out, &error));
+    options.struct_size = 24;
+    FAILS(KVFFI_ERR_STRUCT_SIZE, "struct_size 24", kvffi_pair_new(spec, spec, &options, &out, &error));
+    options.struct_size = sizeof options;
     OK(kvffi_pair_new(spec, spec, &options, &out, &error));
     kvffi_pair_free(out);
 
@@ -177,6 +182,16 @@ static void requests(void)
     request.flags = 0;
     request.struct_size = 4;
     FAILS(KVFFI_ERR_STRUCT_SIZE, "struct_size 4", kvffi_pair_answer(pair, &request, answer, &error));
+    /* Of a pointer, and whatever would drop a list of blocks: a request for nothing moves nothing and calls it done. */
+    for (request.struct_size = sizeof(&request); request.struct_size < 48; request.struct_size += 8) {
+        FAILS(KVFFI_ERR_STRUCT_SIZE, "is no size of kvffi_request, whose first version has 48 bytes",
+              kvffi_pair_answer(pair, &request, answer, &error));
+    }
+    request.struct_size = 48;
+    OK(kvffi_pair_answer(pair, &request, answer, &error));
+    kvffi_answer_totals moved;
+    OK(kvffi_answer_get_totals(answer, &moved, &error));
+    CHECK(moved.bytes == 2 * 32);
     request.struct_size = sizeof request;
 
     local.num_blocks = SIZE_MAX;
