@@ -39,6 +39,8 @@ fn first_byte(memory: *const u8, block: usize) -> u8 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // UCX logs to standard error then. SAFETY: no other thread yet.
+    unsafe { kvnixl::library::set_process_defaults() };
     // The caches live as long as the process: whatever a transfer may still do, the memory is there.
     let caches = |byte: u8| Box::leak(vec![byte; NUM_BLOCKS * PAGE].into_boxed_slice()).as_mut_ptr();
     let (prefill_memory, decode_memory) = (caches(7), caches(0));

@@ -92,10 +92,10 @@
  * PROCESS
  *
  * UCX, under NIXL, logs to standard output, which is data in many programs, and reads its settings when it is loaded. So
- * the library sets UCX_LOG_FILE=stderr in the environment of the process when it is loaded itself, and again, for programs
- * that are linked with the archive and lack its constructor, before it loads NIXL. A variable that is set stays as it is:
- * to have something else, set it first. It touches nothing else of the process: no signal handlers, no working directory,
- * no standard streams. An engine that loads the library by dlopen does so before other threads use the environment.
+ * the library sets UCX_LOG_FILE=stderr in the environment of the process when it is loaded itself: before main, or inside
+ * dlopen, and never later. A variable that is set stays as it is: to have something else, set it first. It touches nothing
+ * else of the process: no signal handlers, no working directory, no standard streams. An engine that loads the library by
+ * dlopen does so before other threads use the environment.
  *
  * The library logs to nowhere until it is asked for its records: kvffi_logs_new.
  *

@@ -18,6 +18,7 @@ use crate::limits::{kvffi_limits, read_limits};
 use crate::local_plan::kvffi_local_plan;
 use crate::loopback::kvffi_loopback;
 use crate::options::{self, Grows, out_struct};
+use crate::process;
 use crate::status::{KVFFI_ERR_IN_USE, KVFFI_ERR_SHUT_DOWN, kvffi_status};
 use crate::worker::{kvffi_key_value, reserved};
 
@@ -215,6 +216,7 @@ pub unsafe extern "C" fn kvffi_agent_new(
     out_agent: *mut *mut kvffi_agent,
     out_error: *mut *mut kvffi_error,
 ) -> kvffi_status {
+    process::is_linked();
     ffi_body!(out_error, {
         // SAFETY: the crate's contract.
         let (out_agent, name) = unsafe { (out_handle(out_agent, "out_agent")?, crate::argument::name(name, "name")?) };

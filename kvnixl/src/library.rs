@@ -16,10 +16,10 @@
 //!
 //! # Process defaults
 //!
-//! UCX, under NIXL, writes its log to standard output. Unless the variable is set, loading sets
-//! `UCX_LOG_FILE=stderr`, since standard output is data in many programs. UCX and NIXL read the environment
-//! when they are loaded, so set `UCX_*` and `NIXL_*` variables before that, and load before other threads
-//! change the environment.
+//! UCX, under NIXL, writes its log to standard output, which is data in many programs; `UCX_LOG_FILE=stderr` sends it
+//! elsewhere. A program says so first of all in `main`, by [`set_process_defaults`]: loading changes nothing in the
+//! environment, which other threads may be reading. UCX and NIXL read it when they are loaded, so set `UCX_*` and
+//! `NIXL_*` variables before that.
 
 use std::env;
 use std::ffi::OsStr;
@@ -64,8 +64,6 @@ impl Library {
                 _ => Ok(library.clone()),
             };
         }
-        // SAFETY: this module's contract: load before other threads use the environment.
-        unsafe { set_process_defaults() };
         let mut tried = Vec::new();
         for place in places(path) {
             match place.and_then(|place| open(&place).map_err(|why| Attempt { place: shown(&place), why })) {
@@ -224,9 +222,8 @@ fn described(error: &libloading::Error) -> String {
     text.trim().to_owned()
 }
 
-/// Sets what must be in the environment before NIXL is loaded, see the module's documentation. Variables that are set
-/// stay as they are, and so a second call does nothing. Loading calls it; who can, calls it earlier, before there are
-/// other threads.
+/// Sets what should be in the environment before NIXL is loaded, see the module's documentation. Variables that are set
+/// stay as they are, and so a second call does nothing. For the beginning of `main`, before there are other threads.
 ///
 /// # Safety
 ///

@@ -39,6 +39,7 @@ impl PeerProcess {
         };
         let mut child = command
             .args(["--exact", "peer_process", "--ignored", "--nocapture", "--test-threads=1"])
+            .env("UCX_LOG_FILE", "stderr")
             .env(ROLE, format!("{} {len} {seed}", u8::from(via == Via::Tcp)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const UNTOUCHED: u8 = 0xa5;
 
 fn main() {
+    // SAFETY: no other thread yet.
+    unsafe { kvnixl::library::set_process_defaults() };
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [role, rank, size] = &args[..] else { panic!("usage: kv_worker prefill|decode TP_RANK TP_SIZE") };
     let shard = Shard { rank: rank.parse().expect("a rank"), size: size.parse().expect("a size") };

@@ -40,6 +40,8 @@ use crate::report::Row;
 static ALLOCATOR: pairing::Counting = pairing::Counting;
 
 fn main() -> ExitCode {
+    // SAFETY: no other thread yet.
+    unsafe { kvnixl::library::set_process_defaults() };
     let args = Args::parse();
     if let Some(role) = args.worker {
         return worker::run(role);

@@ -27,6 +27,8 @@ use std::time::Duration;
 use kvspec::Layout;
 
 fn main() -> ExitCode {
+    // SAFETY: no other thread yet.
+    unsafe { kvnixl::library::set_process_defaults() };
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["worker", name, transport] => {
