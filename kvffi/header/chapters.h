@@ -126,5 +126,5 @@
  * Agents, peers, transfers, exchanges and loopbacks are the process's that made them. In a child every call on an
  * inherited one gives KVFFI_ERR_FORKED, and freeing it frees nothing. (A child made by clone or vfork without the
  * handlers of pthread_atfork is not noticed, and must exec.) NIXL does not survive a fork either: once a process has made
- * an agent on NIXL, its children must exec before they make one of their own.
+ * an agent on NIXL, its children must exec before they make one of their own, which gives KVFFI_ERR_FORKED else.
  */

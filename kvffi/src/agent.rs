@@ -208,7 +208,8 @@ unsafe fn nixl_options(options: &kvffi_agent_options) -> Result<NixlOptions, Fai
 /// out_agent: the agent, to be freed with kvffi_agent_free; NULL if the call fails.
 ///
 /// KVFFI_ERR_NO_LIBRARY lists where NIXL was looked for. KVFFI_ERR_TRANSPORT if NIXL refuses the agent or its plugin.
-/// KVFFI_ERR_INVALID_ARGUMENT for a name that cannot be used. Threads: any number at once.
+/// KVFFI_ERR_INVALID_ARGUMENT for a name that cannot be used. KVFFI_ERR_FORKED on NIXL in a child whose parent had made an
+/// agent on NIXL before the fork. Threads: any number at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_agent_new(
     name: *const c_char,

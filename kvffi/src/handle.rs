@@ -7,8 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
+use kvnixl::fork;
+
 use crate::failure::Failure;
-use crate::fork;
 use crate::status::{KVFFI_ERR_BUSY, KVFFI_ERR_FORKED, KVFFI_ERR_PANIC, KVFFI_ERR_WRONG_HANDLE};
 
 /// Ties an opaque C type to the one Rust type behind it.
@@ -120,7 +121,10 @@ pub(crate) unsafe fn borrow<'a, C: Class>(handle: *const C, argument: &str) -> R
         let name = C::KIND.name;
         return Err(Failure::new(
             KVFFI_ERR_FORKED,
-            format!("{argument} is a {name} of the parent process; after a fork make new ones, or exec first"),
+            format!(
+                "{argument} is a {name} of the parent process, and of no use in a child that was forked; exec first, or \
+                 fork before the first agent on NIXL"
+            ),
         ));
     }
     Ok(&tagged.inner)

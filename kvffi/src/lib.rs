@@ -40,7 +40,7 @@
 //! | `log` | `kvffi_logs`: what the library logs |
 //!
 //! and what they share: `handle` (tagged opaque handles), `boundary` (panics stop here), `argument` (pointers from C
-//! become references or errors), `options` (structs that grow), `fork` (objects that are the parent's), `nixl_failure`
+//! become references or errors), `options` (structs that grow), `nixl_failure`
 //! (errors of [`kvnixl`]), `process` (the environment that NIXL needs), `log_collector` (where `tracing` ends).
 //!
 //! # Safety
@@ -69,7 +69,6 @@ mod exchange_pull;
 mod exchange_stats;
 mod failure;
 mod foreign;
-mod fork;
 mod handle;
 mod limits;
 mod local_plan;

@@ -8,6 +8,7 @@ use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kvnixl::fork;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -15,7 +16,6 @@ use tracing::subscriber::Interest;
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::failure::Failure;
-use crate::fork;
 use crate::log;
 use crate::status::KVFFI_ERR_IN_USE;
 

@@ -4,7 +4,7 @@ use kvnixl::Error;
 
 use crate::failure::Failure;
 use crate::status::{
-    KVFFI_ERR_BLOB, KVFFI_ERR_CANCELLED, KVFFI_ERR_DEADLINE, KVFFI_ERR_IN_USE, KVFFI_ERR_INVALID_ARGUMENT,
+    KVFFI_ERR_BLOB, KVFFI_ERR_CANCELLED, KVFFI_ERR_DEADLINE, KVFFI_ERR_FORKED, KVFFI_ERR_IN_USE, KVFFI_ERR_INVALID_ARGUMENT,
     KVFFI_ERR_LEFT_UNSETTLED, KVFFI_ERR_NO_DEVICE, KVFFI_ERR_NO_LIBRARY, KVFFI_ERR_OUT_OF_RANGE,
     KVFFI_ERR_PAIR_REFUSED, KVFFI_ERR_PEER_GONE, KVFFI_ERR_PEER_NOT_READY, KVFFI_ERR_REQUEST_HELD,
     KVFFI_ERR_REQUEST_REFUSED, KVFFI_ERR_SHUT_DOWN, KVFFI_ERR_STALE_BLOB, KVFFI_ERR_SYSTEM, KVFFI_ERR_TRANSFER_FAILED,
@@ -41,6 +41,7 @@ pub(crate) fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
 pub(crate) fn status_of(error: &Error) -> kvffi_status {
     match error {
         Error::LibraryNotFound { .. } | Error::LibraryConflict { .. } => KVFFI_ERR_NO_LIBRARY,
+        Error::Forked => KVFFI_ERR_FORKED,
         Error::Nixl { .. } | Error::WayFailed { .. } | Error::Loopback { .. } => KVFFI_ERR_TRANSPORT,
         Error::AgentName { .. }
         | Error::ZeroLimit { .. }

@@ -76,7 +76,8 @@ pub const KVFFI_ERR_TRANSFER_FAILED: kvffi_status = -29;
 pub const KVFFI_ERR_TRANSFER_UNSETTLED: kvffi_status = -30;
 /// An agent ended with transfers that have not settled: their memory must stay mapped, unused, for ever.
 pub const KVFFI_ERR_LEFT_UNSETTLED: kvffi_status = -31;
-/// The object was made before a fork, by the parent process.
+/// The object was made before a fork, by the parent process; or a child asks for an agent on NIXL, and its parent made one
+/// before the fork. Exec first, or fork before the first agent.
 pub const KVFFI_ERR_FORKED: kvffi_status = -32;
 /// As the cause of a failure: time ran out.
 pub const KVFFI_ERR_DEADLINE: kvffi_status = -33;

@@ -101,7 +101,8 @@ impl Agent {
     /// # Errors
     ///
     /// [`Error::LibraryNotFound`] or [`Error::LibraryConflict`] from loading NIXL; [`Error::AgentName`];
-    /// [`Error::ZeroLimit`]; [`Error::Nixl`] when NIXL refuses the agent or its backend.
+    /// [`Error::ZeroLimit`]; [`Error::Forked`] in a child of a process that made one; [`Error::Nixl`] when NIXL refuses
+    /// the agent or its backend.
     pub fn nixl(name: &str, options: &NixlOptions, limits: Limits) -> Result<Self> {
         Self::new(name, limits, |transport_name| Ok(Arc::new(NixlTransport::new(transport_name, options)?)))
     }

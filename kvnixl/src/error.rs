@@ -38,6 +38,12 @@ pub enum Error {
         /// The library asked for.
         asked: PathBuf,
     },
+    /// The parent process has made an agent on NIXL, and this one was forked from it.
+    #[error(
+        "the parent process made an agent on NIXL before it forked this one, and NIXL does not survive a fork; exec \
+         first (Python: multiprocessing's spawn or forkserver), or fork before the parent's first agent"
+    )]
+    Forked,
     /// A NIXL call failed.
     #[error("nixl: {call} failed for {subject}; NIXL's own words are on stderr (NIXL_LOG_LEVEL)")]
     Nixl {

@@ -53,6 +53,7 @@
 //! | question | module |
 //! |---|---|
 //! | where is NIXL found and loaded? | [`library`] |
+//! | what does a child that was forked inherit? | [`fork`] |
 //! | what does a worker do with memory, peers and transfers? | [`Agent`] in `agent` |
 //! | who is connected, and is this the connection that counts? | `agent::peers` |
 //! | how does a transfer start? | `agent::start` |
@@ -90,6 +91,7 @@ mod deadline;
 mod error;
 mod event;
 mod exchange;
+pub mod fork;
 mod gate;
 mod host;
 mod inbox;

@@ -143,3 +143,46 @@ def test_every_page_and_the_error_install_the_version_that_is_tested(tmp_path: P
     assert len(commands) >= 6
     for command in commands:
         assert command == f"pip install --no-deps 'nixl-cu12>={tested[1]}'", command
+
+
+FORK = """
+import multiprocessing, os, sys
+import kvffi
+
+def make(results):
+    try:
+        with kvffi.Agent("child"):
+            results.send("made")
+    except kvffi.Forked as error:
+        results.send(str(error))
+
+def child(method):
+    context = multiprocessing.get_context(method)
+    results, end = context.Pipe(duplex=False)
+    process = context.Process(target=make, args=(end,))
+    process.start()
+    end.close()
+    said = results.recv()
+    process.join()
+    return said
+
+if __name__ == "__main__":
+    with kvffi.Agent("parent"):
+        print(child("fork"))
+    print(child("fork"))
+    print(child("spawn"))
+"""
+
+
+def test_an_agent_on_nixl_is_refused_in_a_fork_of_a_process_that_had_one(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(FORK)
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python/src")}
+    command = [sys.executable, str(tmp_path / "forks.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    *forked, spawned = done.stdout.splitlines()
+    assert len(forked) == 2
+    for said in forked:
+        assert said.startswith("KVFFI_ERR_FORKED: the parent process made an agent on NIXL before it forked this one")
+        assert "spawn or forkserver" in said
+    assert spawned == "made"

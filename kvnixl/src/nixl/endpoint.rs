@@ -14,6 +14,7 @@ use nixl_sys::{
 };
 
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::memory::shown;
 use crate::transport::{Piece, Progress, RequestFailed, TransportRequest};
 
@@ -44,6 +45,7 @@ impl Endpoint {
         let params = Params::from(params.iter().map(|(key, value)| (key.as_str(), value.as_str())))
             .map_err(failed("create_params", backend))?;
         let backend = agent.create_backend(backend, &params).map_err(failed("create_backend", backend))?;
+        fork::nixl_was_started();
         Ok(Self { name: name.to_owned(), registrations: Mutex::default(), backend, agent })
     }
 

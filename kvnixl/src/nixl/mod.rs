@@ -14,6 +14,7 @@ use kvplan::{MemoryRange, Op};
 use kvspec::MemKind;
 
 use crate::error::Result;
+use crate::fork;
 use crate::library::Library;
 use crate::transport::{Piece, Transport, TransportRequest};
 
@@ -73,6 +74,7 @@ struct Known {
 
 impl NixlTransport {
     pub(crate) fn new(name: &str, options: &NixlOptions) -> Result<Self> {
+        fork::check_nixl()?;
         Library::load(options.library.as_deref())?;
         let own = Endpoint::new(name, &options.backend, &options.backend_params, Some(options.progress_delay))?;
         let cores = || thread::available_parallelism().map_or(1, NonZero::get);

@@ -148,7 +148,10 @@ class Refused(Error):
 
 
 class Forked(Error):
-    """The object was made before a fork, by the parent process."""
+    """The object was made before a fork, by the parent process; or the parent made an agent on NIXL before the fork.
+
+    NIXL does not survive a fork: start workers with multiprocessing's "spawn" or "forkserver", or before the first agent.
+    """
 
 
 # What is not listed is an Error.
