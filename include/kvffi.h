@@ -205,7 +205,10 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_IN_USE (-22)
 /** The agent has been shut down. */
 #define KVFFI_ERR_SHUT_DOWN (-23)
-/** Bytes outside of registered memory, or memory ranges that overlap or contradict their spec. */
+/**
+ * Bytes outside of registered memory, or memory ranges that overlap, contradict their spec, or are not mapped readable and
+ * writable.
+ */
 #define KVFFI_ERR_OUT_OF_RANGE (-24)
 /** The peer was replaced by a newer connection, disconnected, or is another agent's. */
 #define KVFFI_ERR_PEER_GONE (-25)
@@ -1950,7 +1953,8 @@ typedef struct kvffi_agent_info {
  * out_agent: the agent, to be freed with kvffi_agent_free; NULL if the call fails.
  *
  * KVFFI_ERR_NO_LIBRARY lists where NIXL was looked for. KVFFI_ERR_TRANSPORT if NIXL refuses the agent or its plugin.
- * KVFFI_ERR_INVALID_ARGUMENT for a name that cannot be used. Threads: any number at once.
+ * KVFFI_ERR_INVALID_ARGUMENT for a name that cannot be used. KVFFI_ERR_FORKED on NIXL in a child whose parent had made an
+ * agent on NIXL before the fork. Threads: any number at once.
  */
 kvffi_status kvffi_agent_new(const char *name,
                              const kvffi_agent_options *options,

@@ -52,6 +52,7 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         Error::AlreadyRegistered { .. } | Error::NotRegistered { .. } => KVFFI_ERR_WRONG_ORDER,
         Error::OverlappingRanges { .. }
         | Error::BadRange { .. }
+        | Error::NotMapped { .. }
         | Error::RangeOutsideStorage { .. }
         | Error::OutOfRange { .. } => KVFFI_ERR_OUT_OF_RANGE,
         Error::InUse { .. } => KVFFI_ERR_IN_USE,

@@ -60,7 +60,8 @@ pub const KVFFI_ERR_WRONG_ORDER: kvffi_status = -21;
 pub const KVFFI_ERR_IN_USE: kvffi_status = -22;
 /// The agent has been shut down.
 pub const KVFFI_ERR_SHUT_DOWN: kvffi_status = -23;
-/// Bytes outside of registered memory, or memory ranges that overlap or contradict their spec.
+/// Bytes outside of registered memory, or memory ranges that overlap, contradict their spec, or are not mapped readable and
+/// writable.
 pub const KVFFI_ERR_OUT_OF_RANGE: kvffi_status = -24;
 /// The peer was replaced by a newer connection, disconnected, or is another agent's.
 pub const KVFFI_ERR_PEER_GONE: kvffi_status = -25;

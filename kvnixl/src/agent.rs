@@ -24,6 +24,7 @@ use crate::gate::Gate;
 use crate::host::Host;
 use crate::lease::{Numbers, after};
 use crate::loopback::LoopbackNetwork;
+use crate::mapped;
 use crate::memory::RangeTable;
 use crate::nixl::{NixlOptions, NixlTransport};
 use crate::notify::{self, Notification};
@@ -215,7 +216,9 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyRegistered`], [`Error::NoDevice`], [`Error::Nixl`]; nothing is registered then.
+    /// [`Error::AlreadyRegistered`], [`Error::NoDevice`], [`Error::Nixl`]; [`Error::NotMapped`] for host memory that is
+    /// not mapped readable and writable, which every cache has to be, also one that is only read here: what a page can do
+    /// is not asked for each storage apart. Device memory is not looked at. Nothing is registered then.
     pub unsafe fn register(&self, plan: &LocalPlan) -> Result<()> {
         let (spec, ranges) = (plan.spec(), plan.memory_ranges());
         let mut memory = self.memory_mut();
@@ -226,6 +229,7 @@ impl Agent {
         for range in ranges {
             cuda::check(range.mem)?;
         }
+        mapped::check(ranges)?;
         // SAFETY: the caller's promise.
         unsafe { self.transport()?.register(ranges)? };
         memory.registered = Some((spec.clone(), table));

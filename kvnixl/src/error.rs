@@ -133,6 +133,20 @@ pub enum Error {
         /// The range.
         range: MemoryRange,
     },
+    /// Host memory is not mapped, or cannot be read and written.
+    #[error(
+        "memory range {}: its page at {page:#x} is {}; register memory that is mapped, readable and writable",
+        shown(range),
+        permissions.as_ref().map_or_else(|| "not mapped".to_owned(), |permissions| format!("mapped {permissions}"))
+    )]
+    NotMapped {
+        /// The range.
+        range: MemoryRange,
+        /// Address of the first such page.
+        page: u64,
+        /// What may be done with it, as `/proc/self/maps` says it; `None` when it is not mapped.
+        permissions: Option<String>,
+    },
     /// A memory range is not the storage of the spec that it names.
     #[error("memory range {} of {side} is not within storage {storage} of its spec ({what})", shown(range))]
     RangeOutsideStorage {

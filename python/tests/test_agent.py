@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
+import mmap
 import multiprocessing
 import os
 import signal
@@ -663,6 +665,28 @@ def test_an_agent_of_the_parent_is_refused_in_a_fork(decode: Worker, use: Callab
         assert results.recv() == "KVFFI_ERR_FORKED"
     finally:
         child.join(PATIENCE)
+
+
+@pytest.mark.parametrize(("protection", "found"), [(mmap.PROT_READ, "mapped r--"), (0, "mapped ---")])
+def test_memory_that_cannot_be_written_is_refused_at_registration(
+    network: kvffi.Loopback, protection: int, found: str
+) -> None:
+    arrangement = kvffi.Arrangement(kvffi.Worker("org/model"))
+    arrangement.add_pool(kvffi.Pool("blhnc", 16))
+    arrangement.add_layer("layers.0", kvffi.Page.mla(), arrangement.add_group(64))
+    (length,) = arrangement.storage_lens()
+    memory = mmap.mmap(-1, length)
+    cache = numpy.frombuffer(memory, numpy.uint8)
+    spec = arrangement.build([cache])
+    second = cache.ctypes.data + mmap.PAGESIZE
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    assert protect(second, mmap.PAGESIZE, protection) == 0
+    with kvffi.Agent("a", loopback=network) as agent:
+        with pytest.raises(kvffi.OutOfRange, match=f"storage 0 .*its page at {second:#x} is {found}"):
+            agent.register(spec)
+        assert protect(second, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+        agent.register(spec)
 
 
 def test_a_histogram_counts_every_transfer(decode: Worker, peer: kvffi.Peer) -> None:

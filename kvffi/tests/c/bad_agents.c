@@ -1,4 +1,8 @@
 /* Whatever is wrong with a call on agents, peers and transfers, it gives a status and a text. */
+#define _DEFAULT_SOURCE
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "workers.h"
 
 static unsigned char ours[CACHE_BYTES], theirs[CACHE_BYTES];
@@ -121,6 +125,36 @@ static void memory(void)
     CHECK(kvffi_bytes_data(AS(kvffi_bytes, network)) == NULL && kvffi_bytes_len(AS(kvffi_bytes, network)) == 0);
     kvffi_bytes_free(NULL);
     kvffi_bytes_free(AS(kvffi_bytes, network));
+}
+
+/* Memory that is not there is refused before a transfer meets it, and the first bad page is said. */
+static void unmapped_memory(void)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *cache = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(cache != MAP_FAILED);
+    kvffi_agent *agent = agent_on(network, "empty");
+    /* Of 256 bytes the last 128 lie on the page behind. */
+    kvffi_spec *spec = spec_at("m", cache + page - 128);
+    kvffi_local_plan *plan = NULL;
+    OK(kvffi_local_plan_new(spec, 0, &plan, &error));
+    char bad[64], text[128];
+    snprintf(bad, sizeof bad, "of storage 0 (Dram): its page at 0x%" PRIxPTR " is", (uintptr_t)(cache + page));
+    CHECK(mprotect(cache + page, page, PROT_READ) == 0);
+    snprintf(text, sizeof text, "%s mapped r--p", bad);
+    FAILS(KVFFI_ERR_OUT_OF_RANGE, text, kvffi_agent_register(agent, plan, &error));
+    CHECK(mprotect(cache + page, page, PROT_NONE) == 0);
+    snprintf(text, sizeof text, "%s mapped ---p", bad);
+    FAILS(KVFFI_ERR_OUT_OF_RANGE, text, kvffi_agent_register(agent, plan, &error));
+    CHECK(munmap(cache + page, page) == 0);
+    snprintf(text, sizeof text, "%s not mapped", bad);
+    FAILS(KVFFI_ERR_OUT_OF_RANGE, text, kvffi_agent_register(agent, plan, &error));
+    kvffi_local_plan_free(plan);
+    kvffi_spec_free(spec);
+    /* Nothing was registered. */
+    register_cache(agent, "m", ours);
+    kvffi_agent_free(agent);
+    CHECK(munmap(cache, page) == 0 && munmap(cache + 2 * page, page) == 0);
 }
 
 static void blobs(void)
@@ -493,6 +527,7 @@ int main(void)
     new_agents();
     no_library();
     memory();
+    unmapped_memory();
     blobs();
     peers();
     foreigners();
