@@ -702,6 +702,12 @@ public:
         return detail::done(kvffi_agent_register, get(), plan.get());
     }
 
+    /* Storages are added and taken away, the others are left alone: see kvffi_agent_reregister. */
+    Result<Done> reregister_memory(const LocalPlan &plan) const
+    {
+        return detail::done(kvffi_agent_reregister, get(), plan.get());
+    }
+
     Result<Done> deregister() const { return detail::done(kvffi_agent_deregister, get()); }
 
     /* The blob that peers connect to. */

@@ -255,12 +255,17 @@ pub unsafe extern "C" fn kvffi_agent_get_info(
     })
 }
 
-/// Registers the memory ranges of a local plan, once; kvffi_agent_deregister allows another time.
+/// Registers the memory ranges of a local plan, once: kvffi_agent_reregister changes them, and kvffi_agent_deregister
+/// allows another time.
 ///
 /// The memory must stay mapped, with pages that exist or can be made (what lies in a sparse file on a full tmpfs may
 /// silently not be moved), and this process and its peers may read and write it through transfers, until
-/// kvffi_agent_deregister or kvffi_agent_shutdown has succeeded and no peer that has connected may still use it:
-/// deregistration revokes nothing. After KVFFI_ERR_LEFT_UNSETTLED it must stay mapped for ever.
+/// kvffi_agent_deregister or kvffi_agent_shutdown has succeeded, or kvffi_agent_reregister has taken it away, and no peer
+/// that has connected may still use it: deregistration revokes nothing. After KVFFI_ERR_LEFT_UNSETTLED it must stay mapped
+/// for ever.
+///
+/// Host memory has to be mapped readable and writable, all of it, also where it is only read: the kernel's list of mappings
+/// is looked at, and the error names the storage and the first page that is not. Device memory is not looked at.
 ///
 /// plan: not needed any more after the call.
 ///
@@ -277,6 +282,36 @@ pub unsafe extern "C" fn kvffi_agent_register(
         let (agent, plan) = unsafe { (handle::borrow(agent, "agent")?, handle::borrow(plan, "plan")?) };
         // SAFETY: what the declaration asks of the caller.
         unsafe { agent.agent()?.register(&plan.plan)? };
+        Ok(())
+    })
+}
+
+/// Puts another local plan in the place of the one that is registered: storages are added and taken away, and what both
+/// plans have is left alone, with the transfers and peers that use it. A storage that has grown in place is registered for
+/// what is new of it.
+///
+/// Descriptors and answers name storages by the spec that they were planned with: plan again for what starts from now on.
+/// Peers learn of it when they connect again, by a new blob, whose generation is higher; an exchange tells them by
+/// kvffi_exchange_registered. Until then they use what they know, also of what was taken away: that must stay mapped until
+/// no peer that has connected may still use it. Otherwise memory is as for kvffi_agent_register.
+///
+/// plan: of the fingerprint that is registered; not needed any more after the call.
+///
+/// KVFFI_ERR_IN_USE while a transfer that has not settled uses memory that the plan has not, or a storage that has shrunk.
+/// KVFFI_ERR_WRONG_ORDER if nothing is registered. KVFFI_ERR_PAIR_REFUSED for another fingerprint. KVFFI_ERR_NO_DEVICE,
+/// KVFFI_ERR_OUT_OF_RANGE, KVFFI_ERR_TRANSPORT. What was registered is so still if the call fails. Threads: any number at
+/// once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_agent_reregister(
+    agent: *const kvffi_agent,
+    plan: *const kvffi_local_plan,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (agent, plan) = unsafe { (handle::borrow(agent, "agent")?, handle::borrow(plan, "plan")?) };
+        // SAFETY: what the declaration asks of the caller.
+        unsafe { agent.agent()?.reregister(&plan.plan)? };
         Ok(())
     })
 }

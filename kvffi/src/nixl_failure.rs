@@ -53,6 +53,7 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         Error::OverlappingRanges { .. }
         | Error::BadRange { .. }
         | Error::NotMapped { .. }
+        | Error::TooManyPieces { .. }
         | Error::RangeOutsideStorage { .. }
         | Error::OutOfRange { .. } => KVFFI_ERR_OUT_OF_RANGE,
         Error::InUse { .. } => KVFFI_ERR_IN_USE,
@@ -76,7 +77,7 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         | Error::OwnBlob { .. }
         | Error::PeerNameMismatch { .. } => KVFFI_ERR_BLOB,
         Error::StaleBlob { .. } => KVFFI_ERR_STALE_BLOB,
-        Error::FingerprintMismatch { .. } => KVFFI_ERR_PAIR_REFUSED,
+        Error::FingerprintMismatch { .. } | Error::OtherFingerprint { .. } => KVFFI_ERR_PAIR_REFUSED,
         Error::RequestHeld { .. } => KVFFI_ERR_REQUEST_HELD,
         Error::ListsRefused { .. } => KVFFI_ERR_REQUEST_REFUSED,
         Error::WriteRefused { .. } => KVFFI_ERR_WRITE_REFUSED,

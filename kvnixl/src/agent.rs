@@ -5,27 +5,23 @@ mod foreign;
 mod panic_tests;
 mod peers;
 mod reserved;
+mod registration;
 mod start;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
-
-use kvplan::{LocalPlan, MemoryRange, Side};
-use kvspec::ValidSpec;
 
 use crate::batch::Limits;
 use crate::blob::{self, Header};
-use crate::cuda;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::lease::{Numbers, after};
 use crate::loopback::LoopbackNetwork;
-use crate::mapped;
-use crate::memory::RangeTable;
+use crate::memory::Registered;
 use crate::nixl::{NixlOptions, NixlTransport};
 use crate::notify::{self, Notification};
 use crate::peer::Peer;
@@ -36,6 +32,7 @@ use crate::transport::Transport;
 use crate::wake::Wake;
 
 use peers::Peers;
+use registration::Memory;
 
 pub use foreign::ForeignPeer;
 
@@ -49,7 +46,7 @@ const DROP_GRACE: Duration = Duration::from_secs(1);
 /// | call | blocks on |
 /// |---|---|
 /// | [`Agent::nixl`] | loading NIXL and starting its backend, 20 to 200 ms |
-/// | [`Agent::register`], [`Agent::deregister`] | the transport: microseconds on host memory, longer with RDMA |
+/// | [`Agent::register`], [`Agent::reregister`], [`Agent::deregister`] | the transport: microseconds on host memory, longer with RDMA |
 /// | [`Agent::connect`], [`Agent::export`] | the transport, some milliseconds |
 /// | [`Agent::start`] | nothing: it checks and queues, linear in the number of descriptors; what is at most [`Limits::inline_weight`] may be copied meanwhile, some 50 µs |
 /// | [`Agent::notify`], [`Agent::notifications`] | one request that is being posted, see [`Limits`] |
@@ -67,6 +64,8 @@ pub struct Agent {
     gate: Arc<Gate>,
     wake: Arc<Wake>,
     memory: RwLock<Memory>,
+    /// Held while registrations change.
+    change: Mutex<()>,
     peers: Mutex<Peers>,
     poster: Mutex<Poster>,
     unsettled: Arc<AtomicUsize>,
@@ -88,12 +87,6 @@ impl Drop for ExchangePlace {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
-}
-
-#[derive(Default)]
-struct Memory {
-    registered: Option<(ValidSpec, RangeTable)>,
-    generation: u64,
 }
 
 impl Agent {
@@ -153,6 +146,7 @@ impl Agent {
             gate,
             wake,
             memory: RwLock::default(),
+            change: Mutex::default(),
             peers: Mutex::default(),
             poster,
             unsettled: Arc::default(),
@@ -174,12 +168,6 @@ impl Agent {
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation
-    }
-
-    /// Counts the agent's registrations: 0 before the first.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.memory().generation
     }
 
     /// Transfers that have not settled, whether they are in progress, failed or no longer wanted. Their blocks are
@@ -204,63 +192,6 @@ impl Agent {
         self.ledger.list()
     }
 
-    /// Registers a worker's memory ranges, once; [`Agent::deregister`] allows another time.
-    ///
-    /// # Safety
-    ///
-    /// Every memory range of the plan must be memory of the kind it names that stays mapped and can be touched (what lies
-    /// in a sparse file on a full tmpfs is mapped, and may silently not be moved), and that this process and its peers
-    /// may read and write through transfers, until [`Agent::deregister`] or [`Agent::shutdown`] has succeeded and no peer
-    /// that has connected may still use it: deregistration revokes nothing. When shutdown reports [`Error::Unsettled`],
-    /// the memory must stay mapped for ever.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::AlreadyRegistered`], [`Error::NoDevice`], [`Error::Nixl`]; [`Error::NotMapped`] for host memory that is
-    /// not mapped readable and writable, which every cache has to be, also one that is only read here: what a page can do
-    /// is not asked for each storage apart. Device memory is not looked at. Nothing is registered then.
-    pub unsafe fn register(&self, plan: &LocalPlan) -> Result<()> {
-        let (spec, ranges) = (plan.spec(), plan.memory_ranges());
-        let mut memory = self.memory_mut();
-        if let Some((_, ranges)) = &memory.registered {
-            return Err(Error::AlreadyRegistered { agent: self.name.clone(), count: ranges.len() });
-        }
-        let table = RangeTable::new(Side::Local, ranges, &spec.storages)?;
-        for range in ranges {
-            cuda::check(range.mem)?;
-        }
-        mapped::check(ranges)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.transport()?.register(ranges)? };
-        memory.registered = Some((spec.clone(), table));
-        memory.generation += 1;
-        Ok(())
-    }
-
-    /// Deregisters all memory. Peers that have connected can still reach it until they are told: NIXL revokes
-    /// nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InUse`] while a transfer has not settled; [`Error::NotRegistered`].
-    pub fn deregister(&self) -> Result<()> {
-        let mut memory = self.memory_mut();
-        let Some((_, ranges)) = &memory.registered else {
-            return Err(Error::NotRegistered { agent: self.name.clone() });
-        };
-        // Under the write lock no transfer can start.
-        match self.unsettled() {
-            0 => {}
-            transfers => {
-                let what = format!("memory of agent {} ({} ranges)", self.name, ranges.len());
-                return Err(Error::InUse { what, transfers });
-            }
-        }
-        self.transport()?.deregister();
-        memory.registered = None;
-        Ok(())
-    }
-
     /// The blob that peers connect to: who this is, its layout and how to reach its memory.
     ///
     /// # Errors
@@ -273,9 +204,9 @@ impl Agent {
             fingerprint: spec.fingerprint.clone(),
             agent: self.name.clone(),
             incarnation: self.incarnation,
-            generation: memory.generation,
+            generation: memory.generation(),
         };
-        let ranges: Vec<MemoryRange> = ranges.iter().collect();
+        let ranges: Vec<Registered> = ranges.iter().collect();
         blob::encode(&header, spec, &ranges, self.transport()?.metadata()?, self.host.clone())
     }
 
@@ -361,24 +292,12 @@ impl Agent {
             std::mem::forget(transport);
             return Err(Error::Unsettled { agent: self.name.clone(), transfers });
         }
-        transport.deregister();
+        transport.deregister(&self.registered_ranges());
         Ok(())
     }
 
     fn transport(&self) -> Result<&Arc<dyn Transport>> {
         self.transport.as_ref().ok_or_else(|| Error::ShutDown { agent: self.name.clone() })
-    }
-
-    fn registered<'a>(&self, memory: &'a Memory) -> Result<&'a (ValidSpec, RangeTable)> {
-        memory.registered.as_ref().ok_or_else(|| Error::NotRegistered { agent: self.name.clone() })
-    }
-
-    fn memory(&self) -> RwLockReadGuard<'_, Memory> {
-        self.memory.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
-        self.memory.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn poster(&self) -> MutexGuard<'_, Poster> {

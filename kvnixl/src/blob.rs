@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::memory::RangeTable;
+use crate::memory::{RangeTable, Registered};
 use crate::notify::check_name;
 
 /// Version of the bytes; peers of different versions refuse each other.
@@ -68,13 +68,24 @@ struct Range {
     base: u64,
     len: u64,
     mem: MemKind,
+    /// Generation that it came with. Later than version 1's first blobs, which lack it.
+    #[serde(default = "first_generation", skip_serializing_if = "is_first_generation")]
+    since: u64,
+}
+
+fn first_generation() -> u64 {
+    1
+}
+
+fn is_first_generation(generation: &u64) -> bool {
+    *generation == first_generation()
 }
 
 /// Writes a blob.
 pub(crate) fn encode(
     header: &Header,
     layout: &CacheSpec,
-    ranges: &[MemoryRange],
+    registered: &[Registered],
     metadata: Vec<u8>,
     host: Option<Host>,
 ) -> Result<Vec<u8>> {
@@ -82,8 +93,14 @@ pub(crate) fn encode(
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&WIRE_VERSION.to_be_bytes());
     bytes.extend_from_slice(&[0; 4]);
-    let ranges =
-        ranges.iter().map(|&MemoryRange { storage, base, len, mem }| Range { storage, base, len, mem }).collect();
+    let range = |&Registered { range: MemoryRange { storage, base, len, mem }, since }: &Registered| Range {
+        storage,
+        base,
+        len,
+        mem,
+        since,
+    };
+    let ranges = registered.iter().map(range).collect();
     rmp_serde::encode::write_named(&mut bytes, header)?;
     rmp_serde::encode::write_named(&mut bytes, &Body { layout, ranges, nixl: metadata, host })?;
     let checksum = crc32fast::hash(&bytes[FIXED..]);
@@ -136,8 +153,9 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
     }
     let invalid = |source| Error::PeerLayout { peer: header.agent.clone(), source: Box::new(source) };
     let layout = layout.validate().map_err(invalid)?;
-    let ranges: Vec<MemoryRange> =
-        ranges.into_iter().map(|Range { storage, base, len, mem }| MemoryRange { storage, base, len, mem }).collect();
+    let registered =
+        |Range { storage, base, len, mem, since }| Registered { range: MemoryRange { storage, base, len, mem }, since };
+    let ranges: Vec<Registered> = ranges.into_iter().map(registered).collect();
     let ranges = RangeTable::new(Side::Remote, &ranges, &layout.storages)?;
     Ok(Blob { header, layout, ranges, metadata: nixl, host })
 }

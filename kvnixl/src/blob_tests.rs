@@ -23,8 +23,11 @@ fn header() -> Header {
     }
 }
 
-fn ranges() -> Vec<MemoryRange> {
-    let range = |storage: u32, base, len, mem| MemoryRange { storage: StorageIndex(storage), base, len, mem };
+fn ranges() -> Vec<Registered> {
+    let range = |storage: u32, base, len, mem| Registered {
+        range: MemoryRange { storage: StorageIndex(storage), base, len, mem },
+        since: 1,
+    };
     vec![range(0, 1 << 32, 1 << 20, MemKind::Dram), range(1, 1 << 33, 1 << 20, MemKind::Vram(0))]
 }
 
@@ -57,7 +60,9 @@ fn grown() -> Vec<u8> {
     }
     let Header { fingerprint, incarnation, generation, .. } = header();
     let later = LaterHeader { zone: vec![1, 2], generation, incarnation, agent: "prefill-0", fingerprint };
-    let ranges = ranges().into_iter().map(|MemoryRange { storage, base, len, mem }| Range { storage, base, len, mem });
+    let range =
+        |Registered { range: MemoryRange { storage, base, len, mem }, since }| Range { storage, base, len, mem, since };
+    let ranges = ranges().into_iter().map(range);
     let body = LaterBody {
         nixl: b"nixl's own \0\xff".to_vec(),
         hints: [("rails".to_owned(), 2)].into(),
@@ -176,7 +181,7 @@ fn sizes_and_depths_that_are_only_claimed_cost_nothing() {
 #[test]
 fn what_a_blob_says_must_hold_together() {
     let fingerprint = spec().fingerprint;
-    let reencode = |header: &Header, layout: &CacheSpec, ranges: &[MemoryRange]| {
+    let reencode = |header: &Header, layout: &CacheSpec, ranges: &[Registered]| {
         decode(&encode(header, layout, ranges, Vec::new(), None).unwrap(), &fingerprint)
     };
     let mut other = spec();
@@ -188,7 +193,7 @@ fn what_a_blob_says_must_hold_together() {
     assert!(matches!(reencode(&header(), &invalid, &ranges()), Err(Error::PeerLayout { .. })));
 
     let mut outside = ranges();
-    outside[1].len += 1;
+    outside[1].range.len += 1;
     assert!(matches!(reencode(&header(), &spec(), &outside), Err(Error::RangeOutsideStorage { .. })));
     let twice = [ranges()[0], ranges()[0]];
     assert!(matches!(reencode(&header(), &spec(), &twice), Err(Error::OverlappingRanges { .. })));

@@ -147,6 +147,32 @@ pub enum Error {
         /// What may be done with it, as `/proc/self/maps` says it; `None` when it is not mapped.
         permissions: Option<String>,
     },
+    /// A storage is registered in too many pieces, as one is that has grown often.
+    #[error(
+        "storage {storage} of {side} is registered in {pieces} pieces, at most {max} are allowed; deregister it and \
+         register it as one"
+    )]
+    TooManyPieces {
+        /// Whose storage.
+        side: Side,
+        /// The storage.
+        storage: StorageIndex,
+        /// Its pieces.
+        pieces: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A registration is to be replaced by one of another model.
+    #[error(
+        "fingerprint {registered:?} is registered and {asked:?} was given; peers have connected to the first: use another \
+         agent for another model"
+    )]
+    OtherFingerprint {
+        /// What is registered.
+        registered: Box<Fingerprint>,
+        /// What was given.
+        asked: Box<Fingerprint>,
+    },
     /// A memory range is not the storage of the spec that it names.
     #[error("memory range {} of {side} is not within storage {storage} of its spec ({what})", shown(range))]
     RangeOutsideStorage {
@@ -168,10 +194,16 @@ pub enum Error {
         transfers: usize,
     },
 
-    /// A descriptor reaches outside the registered memory of one side.
+    /// A descriptor is empty, or reaches outside the registered memory of one side.
     #[error(
-        "descriptor {index}: bytes [{offset}, {offset} + {len}) of {side} lie outside storage {storage}, \
-         which has {registered} bytes registered at offset {start}"
+        "descriptor {index}{}",
+        match len {
+            0 => " has a length of 0; leave it out".to_owned(),
+            _ => format!(
+                ": bytes [{offset}, {offset} + {len}) of {side} lie outside storage {storage}, which has {registered} bytes \
+                 registered at offset {start}"
+            ),
+        }
     )]
     OutOfRange {
         /// Position in the list of descriptors.

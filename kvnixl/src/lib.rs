@@ -59,6 +59,7 @@
 //! | how does a transfer start? | `agent::start` |
 //! | can a peer be of another library? | [`ForeignPeer`] in `agent::foreign` |
 //! | what may a descriptor touch? | `memory` |
+//! | is memory there that is to be registered? | `mapped` |
 //! | how is a transfer cut into requests? | [`Limits`] in `batch` |
 //! | who posts and polls, and in which order? | `poster`, `crew`, `gate`, `inbox` |
 //! | what is under way for a transfer? | `job` |
@@ -100,6 +101,7 @@ pub mod lease;
 pub mod library;
 mod link;
 mod loopback;
+mod mapped;
 mod memory;
 mod message;
 mod nixl;

@@ -9,7 +9,7 @@ use kvplan::{MemoryRange, Op};
 use kvspec::MemKind;
 
 use crate::error::{Error, Result};
-use crate::memory::shown;
+use crate::memory::{is_same_memory, shown};
 use crate::transport::{Piece, Progress, RequestFailed, Transport, TransportRequest};
 
 /// Agents of one process that can reach each other. Cheap to clone: clones are the same network.
@@ -148,9 +148,9 @@ impl Transport for LoopbackTransport {
         Ok(())
     }
 
-    fn deregister(&self) {
+    fn deregister(&self, ranges: &[MemoryRange]) {
         if let Some(node) = self.network.nodes().get_mut(&self.name) {
-            node.ranges.clear();
+            node.ranges.retain(|registered| !ranges.iter().any(|range| is_same_memory(range, registered)));
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use kvspec::ValidSpec;
 
 use crate::host::{Locality, Watch};
-use crate::memory::RangeTable;
+use crate::memory::{RangeTable, Registered};
 
 /// A peer that an agent has connected: plan against its [`layout`](Peer::layout), then start transfers with it.
 ///
@@ -27,6 +27,8 @@ pub(crate) struct PeerInner {
     pub(crate) metadata: Vec<u8>,
     pub(crate) layout: ValidSpec,
     pub(crate) ranges: RangeTable,
+    /// All that the transport knows of its memory: also what it has taken away, while something was under way.
+    pub(crate) loaded: Vec<Registered>,
     /// Transfers with the peer that have not settled.
     pub(crate) unsettled: Arc<AtomicUsize>,
     pub(crate) locality: Locality,

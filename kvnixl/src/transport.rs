@@ -29,8 +29,8 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// What the transport says; then nothing is registered.
     unsafe fn register(&self, ranges: &[MemoryRange]) -> Result<()>;
 
-    /// Deregisters everything. No request is in progress.
-    fn deregister(&self);
+    /// Deregisters ranges, as they were registered. No request that uses them is in progress.
+    fn deregister(&self, ranges: &[MemoryRange]);
 
     /// What a peer needs to reach this agent's registered memory.
     ///

@@ -295,6 +295,75 @@ def test_an_exception_passes_an_agent_that_something_still_uses(network: kvffi.L
     decode.agent.close()
 
 
+def arranged(num_blocks: int, cache: Any) -> kvffi.Spec:
+    """One layer in blocks of 64 tokens, from the beginning of a cache."""
+    arrangement = kvffi.Arrangement(kvffi.Worker("org/model"))
+    arrangement.add_pool(kvffi.Pool("blhnc", num_blocks))
+    arrangement.add_layer("layers.0", kvffi.Page.mla(), arrangement.add_group(64))
+    (length,) = arrangement.storage_lens()
+    return arrangement.build([cache[:length]])
+
+
+def one(remote_offset: int, length: int) -> Any:
+    """One descriptor that reads into the beginning of the first storage."""
+    dtype = numpy.dtype(kvffi._declarations.Descriptor)
+    return numpy.array([(0, 0, 0, remote_offset, length)], dtype)
+
+
+def test_a_pool_grows_and_shrinks_while_peers_go_on(network: kvffi.Loopback) -> None:
+    page = 64 * 1152
+    ours, theirs = numpy.zeros(16 * page, numpy.uint8), numpy.full(16 * page, 7, numpy.uint8)
+    with kvffi.Agent("decode", loopback=network) as decode, kvffi.Agent("prefill", loopback=network) as prefill:
+        with pytest.raises(kvffi.OrderError, match="no memory registered"):
+            prefill.reregister(arranged(4, theirs))
+        prefill.register(arranged(4, theirs))
+        decode.register(arranged(16, ours))
+        first = decode.connect(prefill.export())
+        prefill.reregister(arranged(16, theirs))
+        # Who has not heard of it goes on with what there was.
+        decode.start(first, one(3 * page, page), op="read").wait(PATIENCE)
+        with pytest.raises(kvffi.OutOfRange):
+            decode.start(first, one(4 * page, page), op="read")
+        grown = decode.connect(prefill.export())
+        assert (grown.info().generation, grown.id) == (2, first.id)
+        with pytest.raises(kvffi.PeerGone):
+            decode.start(first, one(0, page), op="read")
+        decode.start(grown, one(0, 16 * page), op="read").wait(PATIENCE)
+        assert (ours == 7).all()
+        prefill.reregister(arranged(2, theirs))
+        shrunk = decode.connect(prefill.export())
+        with pytest.raises(kvffi.OutOfRange):
+            decode.start(shrunk, one(2 * page, page), op="read")
+        # In use it may grow, and may not go.
+        network.set_faults("stall")
+        transfer = posted(decode.start(shrunk, one(0, page), op="read"))
+        decode.reregister(arranged(16, ours))
+        with pytest.raises(kvffi.InUse, match="storage 0"):
+            decode.reregister(arranged(8, ours))
+        network.set_faults()
+        transfer.wait(PATIENCE)
+
+
+def test_memory_that_was_taken_away_is_kept_until_it_is_let_go(network: kvffi.Loopback) -> None:
+    page = 64 * 1152
+    with kvffi.Agent("decode", loopback=network) as agent:
+        caches = [numpy.zeros(4 * page, numpy.uint8) for _ in range(3)]
+        alive = [weakref.ref(cache) for cache in caches]
+        specs = [arranged(4, cache) for cache in caches]
+        agent.register(specs[0])
+        agent.reregister(specs[1])
+        del caches, specs[:]
+        gc.collect()
+        assert [ref() is not None for ref in alive] == [True, True, False]
+        agent.let_go()
+        gc.collect()
+        assert [ref() is not None for ref in alive] == [False, True, False]
+        agent.deregister()
+        agent.let_go()
+        gc.collect()
+        assert [ref() is not None for ref in alive] == [False, False, False]
+
+
 def test_memory_of_an_agent_that_is_garbage_lives_as_long_as_bytes_may_land_in_it(
     network: kvffi.Loopback, prefill: Worker
 ) -> None:

@@ -108,12 +108,19 @@ static void memory(void)
     FAILS(KVFFI_ERR_WRONG_ORDER, "no memory registered", kvffi_agent_connect(agent, NULL, 0, &out, &error));
     FAILS(KVFFI_ERR_NULL, "plan is NULL", kvffi_agent_register(agent, NULL, &error));
     FAILS(KVFFI_ERR_NULL, "agent is NULL", kvffi_agent_register(NULL, NULL, &error));
+    FAILS(KVFFI_ERR_NULL, "plan is NULL", kvffi_agent_reregister(agent, NULL, &error));
+    FAILS(KVFFI_ERR_NULL, "agent is NULL", kvffi_agent_reregister(NULL, NULL, &error));
     FAILS(KVFFI_ERR_WRONG_HANDLE, "plan is a handle of kvffi_agent",
           kvffi_agent_register(agent, AS(kvffi_local_plan, agent), &error));
-    register_cache(agent, "m", ours);
-    kvffi_spec *spec = spec_at("m", ours);
-    kvffi_local_plan *plan = NULL;
+    kvffi_spec *spec = spec_at("m", ours), *other = spec_at("another model", ours);
+    kvffi_local_plan *plan = NULL, *other_plan = NULL;
     OK(kvffi_local_plan_new(spec, 0, &plan, &error));
+    OK(kvffi_local_plan_new(other, 0, &other_plan, &error));
+    FAILS(KVFFI_ERR_WRONG_ORDER, "no memory registered", kvffi_agent_reregister(agent, plan, &error));
+    register_cache(agent, "m", ours);
+    FAILS(KVFFI_ERR_PAIR_REFUSED, "use another agent for another model", kvffi_agent_reregister(agent, other_plan, &error));
+    kvffi_local_plan_free(other_plan);
+    kvffi_spec_free(other);
     FAILS(KVFFI_ERR_WRONG_ORDER, "already has 1 memory ranges", kvffi_agent_register(agent, plan, &error));
     kvffi_local_plan_free(plan);
     kvffi_spec_free(spec);

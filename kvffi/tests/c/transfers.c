@@ -16,6 +16,18 @@ static kvffi_transfer *start(const kvffi_transfer_options *options)
     return transfer;
 }
 
+/* What takes the place of the memory that an agent has registered. */
+static kvffi_status reregister(kvffi_agent *agent, const unsigned char *cache, int num_blocks, kvffi_error **error_out)
+{
+    kvffi_spec *spec = spec_of_blocks("m", cache, num_blocks);
+    kvffi_local_plan *plan = NULL;
+    OK(kvffi_local_plan_new(spec, 0, &plan, &error));
+    const kvffi_status status = kvffi_agent_reregister(agent, plan, error_out);
+    kvffi_local_plan_free(plan);
+    kvffi_spec_free(spec);
+    return status;
+}
+
 /* What was posted owns its blocks; what was not is settled when it is cancelled. */
 static void wait_until_posted(const kvffi_transfer *transfer)
 {
@@ -162,6 +174,15 @@ static void in_progress_and_cancelled(void)
     FAILS(KVFFI_ERR_IN_USE, "1 transfers", kvffi_agent_deregister(decode, &error));
     FAILS(KVFFI_ERR_IN_USE, "1 transfers", kvffi_agent_disconnect(decode, peer, &error));
 
+    /* Nor may it change for memory elsewhere; the same memory is no change. */
+    static unsigned char elsewhere[CACHE_BYTES];
+    kvffi_agent_info before = KVFFI_AGENT_INFO_INIT, after = KVFFI_AGENT_INFO_INIT;
+    OK(kvffi_agent_get_info(decode, &before, &error));
+    FAILS(KVFFI_ERR_IN_USE, "of storage 0 (Dram) of agent decode is used by 1 transfers", reregister(decode, elsewhere, 4, &error));
+    OK(reregister(decode, ours, 4, &error));
+    OK(kvffi_agent_get_info(decode, &after, &error));
+    CHECK(after.generation == before.generation + 1 && after.incarnation == before.incarnation);
+
     /* What was posted still owns its blocks. */
     OK(kvffi_transfer_cancel(transfer, &error));
     FAILS(KVFFI_ERR_TRANSFER_UNSETTLED, "was cancelled", kvffi_transfer_wait(transfer, 60000, &error));
@@ -239,6 +260,44 @@ static void deadline_and_quarantine(void)
 }
 
 /* A lost peer: its requests settle when its process is declared gone, and not before. */
+/* A pool grows in place and is read where it is new, also in one piece with the old; what goes is not reached. */
+static void memory_comes_and_goes(void)
+{
+    static unsigned char here[2 * CACHE_BYTES], there[2 * CACHE_BYTES];
+    memset(there, 7, sizeof there);
+    kvffi_agent *reader = worker_on(network, "reader", here), *source = worker_on(network, "source", there);
+    kvffi_peer *before = connect_to(reader, source);
+    static const kvffi_descriptor LATER = {0, 0, CACHE_BYTES - 64, CACHE_BYTES - 64, 128};
+    kvffi_transfer *transfer = NULL;
+    FAILS(KVFFI_ERR_OUT_OF_RANGE, "descriptor 0",
+          kvffi_agent_start(reader, before, KVFFI_OP_READ, &LATER, 1, NULL, &transfer, &error));
+    OK(reregister(source, there, 8, &error));
+    OK(reregister(reader, here, 8, &error));
+    kvffi_peer *after = connect_to(reader, source);
+    kvffi_peer_info info = KVFFI_PEER_INFO_INIT;
+    OK(kvffi_peer_get_info(after, &info, &error));
+    CHECK(info.generation == 2);
+    FAILS(KVFFI_ERR_PEER_GONE, "use what the latest connect returned",
+          kvffi_agent_start(reader, before, KVFFI_OP_READ, &BLOCK, 1, NULL, &transfer, &error));
+    OK(kvffi_agent_start(reader, after, KVFFI_OP_READ, &LATER, 1, NULL, &transfer, &error));
+    OK(kvffi_transfer_wait(transfer, KVFFI_FOREVER, &error));
+    kvffi_transfer_free(transfer);
+    CHECK(here[CACHE_BYTES - 65] == 0 && here[CACHE_BYTES - 64] == 7 && here[CACHE_BYTES + 63] == 7);
+    CHECK(here[CACHE_BYTES + 64] == 0);
+    OK(reregister(source, there, 4, &error));
+    kvffi_peer_free(after);
+    after = connect_to(reader, source);
+    FAILS(KVFFI_ERR_OUT_OF_RANGE, "descriptor 0",
+          kvffi_agent_start(reader, after, KVFFI_OP_READ, &LATER, 1, NULL, &transfer, &error));
+    static const kvffi_descriptor EMPTY = {0, 0, 0, 0, 0};
+    FAILS(KVFFI_ERR_OUT_OF_RANGE, "descriptor 0 has a length of 0; leave it out",
+          kvffi_agent_start(reader, after, KVFFI_OP_READ, &EMPTY, 1, NULL, &transfer, &error));
+    kvffi_peer_free(before);
+    kvffi_peer_free(after);
+    kvffi_agent_free(reader);
+    kvffi_agent_free(source);
+}
+
 static void unsettled_until_the_peer_is_gone(void)
 {
     OK(kvffi_loopback_set_faults(network, KVFFI_LOOPBACK_BREAK, &error));
@@ -315,6 +374,7 @@ int main(void)
     done();
     from_an_answer();
     nothing_to_move();
+    memory_comes_and_goes();
     in_progress_and_cancelled();
     freed_while_in_progress();
     deadline_and_quarantine();

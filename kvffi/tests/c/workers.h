@@ -13,12 +13,12 @@ static inline kvffi_spec *spec_of_blocks(const char *model, const unsigned char 
     char json[1024];
     snprintf(json, sizeof json,
              "{\"version\": 1, \"fingerprint\": {\"model\": \"%s\"},"
-             " \"storages\": [{\"base\": %" PRIuPTR ", \"len\": 256, \"mem\": \"dram\"}],"
+             " \"storages\": [{\"base\": %" PRIuPTR ", \"len\": %d, \"mem\": \"dram\"}],"
              " \"groups\": [{\"pool\": 0, \"block_tokens\": 4, \"num_blocks\": %d}],"
              " \"layers\": [{\"name\": \"l\", \"group\": 0, \"kind\": \"mla\", \"parts\": [{\"name\": \"latent\","
              "  \"storage\": 0, \"offset\": 0, \"block_stride\": 64, \"sharding\": \"replicated\","
              "  \"units\": {\"count\": 1, \"stride\": 32}, \"tokens\": [{\"count\": 4, \"stride\": 8}], \"content\": 8}]}]}",
-             model, (uintptr_t)cache, num_blocks);
+             model, (uintptr_t)cache, num_blocks * BLOCK_STRIDE, num_blocks);
     return spec_of(json);
 }
 

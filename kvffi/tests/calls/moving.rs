@@ -143,7 +143,11 @@ pub(super) fn register_with(m: &mut Machine<'_>, agent: *mut kvffi_agent) -> Res
         kvffi_spec_free(spec);
     }
     let given = if m.is_wrong()? { std::ptr::null_mut() } else { plan };
-    let result = call!(m, kvffi_agent_register(agent, given));
+    let result = if m.bytes.arbitrary()? {
+        call!(m, kvffi_agent_register(agent, given))
+    } else {
+        call!(m, kvffi_agent_reregister(agent, given))
+    };
     // SAFETY: as above.
     unsafe { kvffi_local_plan_free(plan) };
     result.map(drop)

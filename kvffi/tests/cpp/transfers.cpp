@@ -97,6 +97,12 @@ static void what_may_still_land_is_listed(kvffi::Loopback &network, const Worker
     CHECK(ranges.size() == 1 && ranges[0].len == block_bytes);
     CHECK(thrown_by([&] { decode.agent.deregister(); }) == KVFFI_ERR_IN_USE);
 
+    /* The same memory is no change, and other memory is. */
+    const std::uint64_t generation = kvffi_agent_info(decode.agent.info()).generation;
+    decode.agent.reregister_memory(kvffi::LocalPlan::create(decode.spec));
+    CHECK(kvffi_agent_info(decode.agent.info()).generation == generation + 1);
+    CHECK(thrown_by([&] { decode.agent.reregister_memory(kvffi::LocalPlan::create(prefill.spec)); }) == KVFFI_ERR_IN_USE);
+
     network.set_faults(0);
     CHECK(thrown_by([&] { transfer.wait_settled(10000); }) == KVFFI_ERR_TRANSFER_FAILED);
     decode.agent.deregister();

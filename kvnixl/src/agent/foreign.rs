@@ -12,7 +12,7 @@ use super::Agent;
 use super::peers::Introduced;
 use crate::blob::MAX_BLOB_BYTES;
 use crate::error::{Error, Result};
-use crate::memory::RangeTable;
+use crate::memory::{RangeTable, Registered};
 use crate::notify;
 use crate::peer::Peer;
 
@@ -50,7 +50,9 @@ impl Agent {
             let (local, remote) = (Box::new(fingerprint), Box::new(layout.fingerprint.clone()));
             return Err(Error::FingerprintMismatch { local, remote });
         }
-        let ranges = RangeTable::new(Side::Remote, &memory_ranges(layout), &layout.storages)?;
+        let registered: Vec<Registered> =
+            memory_ranges(layout).into_iter().map(|range| Registered { range, since: 0 }).collect();
+        let ranges = RangeTable::new(Side::Remote, &registered, &layout.storages)?;
         self.introduce(Introduced {
             name: name.to_owned(),
             incarnation: 0,

@@ -43,8 +43,8 @@ impl Transport for Panicking {
         unsafe { self.0.register(ranges) }
     }
 
-    fn deregister(&self) {
-        self.0.deregister();
+    fn deregister(&self, ranges: &[MemoryRange]) {
+        self.0.deregister(ranges);
     }
 
     fn metadata(&self) -> Result<Vec<u8>> {

@@ -10,7 +10,7 @@ use super::Agent;
 use crate::blob::{self, Blob, Header};
 use crate::error::{Error, Result};
 use crate::host::{Host, Locality, Watch};
-use crate::memory::RangeTable;
+use crate::memory::{RangeTable, Registered};
 use crate::notify;
 use crate::peer::{Peer, PeerInner};
 
@@ -32,6 +32,28 @@ pub(super) struct Introduced {
     pub(super) layout: ValidSpec,
     pub(super) ranges: RangeTable,
     pub(super) host: Option<Host>,
+}
+
+/// Registrations that a peer has taken away and that the transport still knows. More are forgotten with the peer.
+const MAX_GONE: usize = 4096;
+
+/// How the memory of a peer comes to be known.
+enum Loaded {
+    /// To a transport that knew nothing of it.
+    Anew,
+    /// Beside this, which the peer has taken away.
+    Beside(Vec<Registered>),
+}
+
+impl Loaded {
+    /// All that the transport knows then.
+    fn with(self, ranges: &RangeTable) -> Vec<Registered> {
+        let mut loaded: Vec<Registered> = ranges.iter().collect();
+        if let Self::Beside(mut gone) = self {
+            loaded.append(&mut gone);
+        }
+        loaded
+    }
 }
 
 impl Peers {
@@ -62,6 +84,8 @@ impl Agent {
     /// The `Blob…` errors for bytes that are not a blob of this version; [`Error::FingerprintMismatch`];
     /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::OwnBlob`];
     /// [`Error::StaleBlob`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`];
+    /// [`Error::InUse`] while transfers with the peer have not settled and it has registered anew what it had: then the
+    /// peer stays as it was;
     /// [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL metadata that cannot be used.
     pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
         self.connect_if(blob, |_, _, _| Ok(()))
@@ -106,8 +130,14 @@ impl Agent {
                 return Ok(Peer { inner: current.clone() });
             }
         }
+        let loaded = self.make_room(known.as_deref(), &ranges)?;
         let transport = self.transport()?;
-        let named = transport.load_peer(&metadata)?;
+        let named = transport.load_peer(&metadata);
+        if let (Err(_), Loaded::Anew, Some(known)) = (&named, &loaded, &known) {
+            // It stays as it was.
+            transport.load_peer(&known.metadata)?;
+        }
+        let named = named?;
         if named != transport_name {
             if !peers.has_named(&named) {
                 self.forget(&named);
@@ -127,6 +157,7 @@ impl Agent {
             transport_name,
             metadata,
             layout,
+            loaded: loaded.with(&ranges),
             ranges,
             unsettled,
             locality,
@@ -139,6 +170,29 @@ impl Agent {
         }
         tracing::info!(agent = %self.name, peer = %inner.name, incarnation, generation, locality = ?inner.locality, "peer connected");
         Ok(Peer { inner })
+    }
+
+    /// A transport adds to what it knows of a peer, and what it knows stays. So what the peer has taken away is in the way
+    /// of what it registers there later, or is taken for it: then the transport forgets the peer first, while nothing is
+    /// under way with it.
+    fn make_room(&self, known: Option<&PeerInner>, ranges: &RangeTable) -> Result<Loaded> {
+        let Some(known) = known else { return Ok(Loaded::Beside(Vec::new())) };
+        let gone = |old: &&Registered| !ranges.iter().any(|new| new.is_same(old));
+        let gone: Vec<Registered> = known.loaded.iter().filter(gone).copied().collect();
+        let transfers = known.unsettled.load(Ordering::Acquire);
+        if gone.is_empty() {
+            return Ok(Loaded::Beside(gone));
+        }
+        if transfers == 0 {
+            self.forget(&known.transport_name);
+            return Ok(Loaded::Anew);
+        }
+        let is_in_the_way = |old: &Registered| ranges.iter().any(|new| new.overlaps(old));
+        if gone.len() > MAX_GONE || gone.iter().any(is_in_the_way) {
+            let what = format!("memory that peer {} has registered anew", known.name);
+            return Err(Error::InUse { what, transfers });
+        }
+        Ok(Loaded::Beside(gone))
     }
 
     /// Opens the way to a peer anew, for example after a network failure: an error of a transfer may have closed it

@@ -98,6 +98,7 @@ impl Agent {
             peers.check(peer)?;
             vec![InUse::new(&self.unsettled), InUse::new(&peer.inner.unsettled)]
         };
+        in_use.append(&mut ranges.use_for(descriptors));
         if is_of_exchange && op == Op::Write {
             in_use.push(InUse::new(&self.exchange_writes));
         }

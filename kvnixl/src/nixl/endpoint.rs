@@ -15,14 +15,14 @@ use nixl_sys::{
 
 use crate::error::{Error, Result};
 use crate::fork;
-use crate::memory::shown;
+use crate::memory::{is_same_memory, shown};
 use crate::transport::{Piece, Progress, RequestFailed, TransportRequest};
 
 /// An agent of NIXL.
 pub(crate) struct Endpoint {
     name: String,
     // Dropped in this order: registrations before the agent that they belong to.
-    registrations: Mutex<Vec<RegistrationHandle>>,
+    registrations: Mutex<Vec<(MemoryRange, RegistrationHandle)>>,
     backend: Backend,
     agent: nixl_sys::Agent,
 }
@@ -49,7 +49,7 @@ impl Endpoint {
         Ok(Self { name: name.to_owned(), registrations: Mutex::default(), backend, agent })
     }
 
-    fn registrations(&self) -> MutexGuard<'_, Vec<RegistrationHandle>> {
+    fn registrations(&self) -> MutexGuard<'_, Vec<(MemoryRange, RegistrationHandle)>> {
         self.registrations.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -81,16 +81,16 @@ impl Endpoint {
         for range in ranges {
             let region = Region::new(range)?;
             // On error the handles made so far deregister themselves.
-            handles.push(
-                self.agent.register_memory(&region, Some(&options)).map_err(failed("register_mem", shown(range)))?,
-            );
+            let handle = self.agent.register_memory(&region, Some(&options));
+            handles.push((*range, handle.map_err(failed("register_mem", shown(range)))?));
         }
         self.registrations().append(&mut handles);
         Ok(())
     }
 
-    pub(super) fn deregister(&self) {
-        self.registrations().clear();
+    pub(super) fn deregister(&self, ranges: &[MemoryRange]) {
+        // A handle deregisters when it is dropped.
+        self.registrations().retain(|(registered, _)| !ranges.iter().any(|range| is_same_memory(range, registered)));
     }
 
     pub(super) fn metadata(&self) -> Result<Vec<u8>> {

@@ -16,6 +16,7 @@ use kvspec::MemKind;
 use crate::error::Result;
 use crate::fork;
 use crate::library::Library;
+use crate::memory::is_same_memory;
 use crate::transport::{Piece, Transport, TransportRequest};
 
 use endpoint::Endpoint;
@@ -127,19 +128,19 @@ impl Transport for NixlTransport {
             // SAFETY: the caller's promise.
             let registered = unsafe { copier.register(&host) };
             registered.inspect_err(|_| {
-                self.own.deregister();
-                self.started().for_each(Endpoint::deregister);
+                self.own.deregister(ranges);
+                self.started().for_each(|copier| copier.deregister(&host));
             })?;
         }
         known.ranges.extend(host);
         Ok(())
     }
 
-    fn deregister(&self) {
+    fn deregister(&self, ranges: &[MemoryRange]) {
         let mut known = self.known();
-        known.ranges.clear();
-        self.own.deregister();
-        self.started().for_each(Endpoint::deregister);
+        known.ranges.retain(|known| !ranges.iter().any(|range| is_same_memory(range, known)));
+        self.own.deregister(ranges);
+        self.started().for_each(|copier| copier.deregister(ranges));
     }
 
     fn metadata(&self) -> Result<Vec<u8>> {

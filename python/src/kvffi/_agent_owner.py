@@ -31,13 +31,16 @@ _LOOK = 0.01
 class AgentOwner(Owner):
     """Ends an agent before it frees it, and keeps its memory until then: for ever, if something may still land."""
 
-    __slots__ = ("_pinned", "arrived", "fd", "lock", "memory", "news", "waits")
+    __slots__ = ("_pinned", "arrived", "fd", "lock", "memory", "news", "registered", "registering", "waits")
 
     def __init__(self) -> None:
         super().__init__(functions().kvffi_agent_free)
         # What each registration keeps alive, by a number. Goes when the library says that nothing can land any more.
         self.memory: dict[int, object] = {}
         self._pinned = Pinned(self.memory)
+        # The numbers of what may be registered now. Held while that changes: one at a time.
+        self.registered: frozenset[int] = frozenset()
+        self.registering = threading.Lock()
         # A copy of the agent's descriptor: valid also while another thread closes the agent.
         self.fd: int | None = None
         self.lock = threading.Lock()

@@ -1431,6 +1431,7 @@ class Functions:
     kvffi_agent_new: Callable[[bytes | None, Pointer, Pointer, Pointer], int]
     kvffi_agent_get_info: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_agent_register: Callable[[Pointer, Pointer, Pointer], int]
+    kvffi_agent_reregister: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_agent_deregister: Callable[[Pointer, Pointer], int]
     kvffi_agent_export: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_agent_shutdown: Callable[[Pointer, int, Pointer], int]
@@ -1598,6 +1599,7 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("kvffi_agent_new", c_int32, (c_char_p, c_void_p, c_void_p, c_void_p)),
     ("kvffi_agent_get_info", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_agent_register", c_int32, (c_void_p, c_void_p, c_void_p)),
+    ("kvffi_agent_reregister", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_agent_deregister", c_int32, (c_void_p, c_void_p)),
     ("kvffi_agent_export", c_int32, (c_void_p, c_void_p, c_void_p)),
     ("kvffi_agent_shutdown", c_int32, (c_void_p, c_uint64, c_void_p)),

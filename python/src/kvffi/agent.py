@@ -184,21 +184,43 @@ class Agent(Handle):
         return PeerId(info.name, info.incarnation)
 
     def register(self, memory: LocalPlan | Spec) -> None:
-        """Registers a worker's memory, once; `deregister` allows another time.
+        """Registers a worker's memory, once: `reregister` changes it, and `deregister` allows another time.
 
-        This process and its peers may then read and write it through transfers. What the spec was built from is kept
-        until the agent is closed. Memory that the spec has by address alone must stay mapped until then, and until no
-        peer that has connected may still use it: deregistration revokes nothing.
+        This process and its peers may then read and write it through transfers. Host memory has to be mapped readable and
+        writable, all of it, also where it is only read; `OutOfRange` names the storage and the first page that is not.
+
+        What the spec was built from is kept until the agent is closed, see `let_go`. Memory that the spec has by address
+        alone must stay mapped until then, and until no peer that has connected may still use it: deregistration revokes
+        nothing.
         """
+        self._register(functions().kvffi_agent_register, memory)
+
+    def reregister(self, memory: LocalPlan | Spec) -> None:
+        """Puts other memory in the place of what is registered: storages are added and taken away.
+
+        What both have is left alone, with the transfers and peers that use it, and a storage that has grown in place is
+        registered for what is new of it. `InUse` while a transfer that has not settled uses memory that is to go.
+
+        Plan again for what starts from now on. Peers learn of it when they connect again, by a new `export`; an exchange
+        tells them by `Exchange.registered`. What is taken away is kept as after `deregister`.
+        """
+        self._register(functions().kvffi_agent_reregister, memory)
+
+    def _register(self, function: Callable[..., int], memory: LocalPlan | Spec) -> None:
         agent = self._live()
         plan = memory.plan_local() if isinstance(memory, Spec) else memory
-        # Before the call: whatever interrupts it, what is registered is kept.
-        registration = agent.keep(plan._keep)
         try:
-            call(functions().kvffi_agent_register, agent, plan._live())
-        except (Error, ValueError):
-            del agent.memory[registration]
-            raise
+            with agent.registering:
+                # Before the call: whatever interrupts it, what is registered is kept.
+                registration, before = agent.keep(plan._keep), agent.registered
+                agent.registered = before | {registration}
+                try:
+                    call(function, agent, plan._live())
+                except (Error, ValueError):
+                    agent.registered = before
+                    del agent.memory[registration]
+                    raise
+                agent.registered = frozenset({registration})
         finally:
             # An exception that is kept must not keep the agent.
             del agent
@@ -206,9 +228,24 @@ class Agent(Handle):
     def deregister(self) -> None:
         """Deregisters all memory; `InUse` while a transfer has not settled.
 
-        Peers that have connected can still reach it until they are told, so it is kept until the agent is closed.
+        Peers that have connected can still reach it until they are told, so it is kept until the agent is closed, or
+        until `let_go`.
         """
-        call(functions().kvffi_agent_deregister, self._live())
+        agent = self._live()
+        with agent.registering:
+            call(functions().kvffi_agent_deregister, agent)
+            agent.registered = frozenset()
+
+    def let_go(self) -> None:
+        """Keeps memory no longer that was registered and is so no more.
+
+        For when no peer can use it any more: each has connected by a blob without it, or has answered a withdrawal
+        (`Exchange.withdraw`), or has ended. A peer that still uses it reads and writes whatever is there then.
+        """
+        agent = self._live()
+        with agent.registering:
+            for registration in agent.memory.keys() - agent.registered:
+                del agent.memory[registration]
 
     def export(self) -> bytes:
         """The blob that peers connect to. Send it to them over a channel of the engine's own.
