@@ -11,7 +11,7 @@
 #   make soak           processes that exchange requests are killed and stopped for 5 minutes; MINUTES=n for another time
 #   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
-#   make bench-python   the benchmark of the Python package; part of make bench
+#   make bench-python   the benchmarks of the Python package; part of make bench
 #   make wheel          the Python package, as target/wheel/kvffi-*.whl, with the library in it
 #   make lint           formatting, clippy, rustdoc, and ruff and mypy for Python, all as errors
 #   make fmt            formats the sources
@@ -90,10 +90,11 @@ bench: deps
 	@$(ENV) $(CARGO) bench --workspace --features $(FEATURES) $(ARGS)
 	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory bench-python
 
-# What Python adds to the C ABI.
+# What Python adds to the C ABI, and what describing and registering caches takes.
 bench-python: deps
 	@$(ENV) $(CARGO) build --release --package kvffi
 	@KVFFI_LIBRARY='$(TARGET)/release/libkvffi.so' $(PYTHON) python/bench/post.py
+	@KVFFI_LIBRARY='$(TARGET)/release/libkvffi.so' $(PYTHON) python/bench/register.py
 
 # One wheel for all versions of Python 3 on this kind of machine.
 wheel: deps

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _declarations as c
+from ._checked import unfit
 from ._handle import Handle, call, make, structs
 from ._library import functions
 from ._names import Layout, Mem, Role, Usage, number
@@ -82,8 +83,10 @@ class Arrangement(Handle):
 
     def add_layer(self, name: str, page: Page, group: int, *, role: Role = "target", transfer: bool = True) -> None:
         """Adds a layer to a group. Layers of two workers meet by name."""
-        struct = page_layer(name, page, group, role, transfer)
-        call(functions().kvffi_arrangement_add_layer, self._live(), ctypes.byref(struct))
+        packed, kept = page_layer(name, page, group, role, transfer)
+        call(functions().kvffi_arrangement_add_layer, self._live(), packed)
+        # C has borrowed it until here.
+        del kept
 
     def storage_lens(self) -> list[int]:
         """How many bytes to allocate for each storage; `SpecError` if the layers cannot be placed."""
@@ -114,7 +117,7 @@ class Arrangement(Handle):
             owners.append(view.owner)
         for base in bases:
             if not 0 <= base < 1 << 64:
-                raise OverflowError(f"{base} is no address")
+                raise unfit(f"{base} is no address")
         array = (ctypes.c_uint64 * len(bases))(*bases)
         library = functions()
         arguments = (library.kvffi_arrangement_build, self._live(), array, len(bases))

@@ -3,32 +3,57 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from . import _declarations as c
-from ._checked import text
-from ._handle import Handle, call, make
+from ._checked import text, unfit
+from ._handle import Handle, Owner, call, make
 from ._library import functions
 from ._names import Role, number
+from ._packed import Packing
 from .page import Page
 from .spec import Spec
 from .tensor import TensorView
 from .worker import Group, Storage, Worker
 
 
-def page_layer(name: str, page: Page, group: int, role: Role, transfer: bool) -> c.PageLayer:
-    """A layer whose parts are those of a page."""
-    owner = page._live()
-    struct = c.PageLayer(
-        name=text(name, "name"),
-        page=owner.value,
-        group=group,
-        role=number("ROLE", role),
-        flags=0 if transfer else c.KVFFI_LAYER_STAYS,
-    )
-    struct.keep = owner
-    return struct
+@lru_cache(maxsize=64)
+def _extents(num_axes: int) -> struct.Struct:
+    """Shape and strides."""
+    return struct.Struct(f"={num_axes}Q{num_axes}q")
+
+
+@lru_cache(maxsize=256)
+def _packing(tail: int) -> Packing:
+    """A tensor, and behind it its shape, strides and labels."""
+    return Packing(tail, c.Tensor)
+
+
+@lru_cache(maxsize=256)
+def _layer_packing(tail: int) -> Packing:
+    """A layer, and behind it its name."""
+    return Packing(tail, c.PageLayer)
+
+
+def page_layer(name: str, page: Page, group: int, role: Role, transfer: bool) -> tuple[Any, Owner]:
+    """A layer whose parts are those of a page, as C takes it, and what has to live as long."""
+    owner = Page._handle_of(page, "page")
+    encoded = text(name, "name")
+    packed = _layer_packing(len(encoded) + 1)
+    memory = packed.memory()
+    flags = 0 if transfer else c.KVFFI_LAYER_STAYS
+    fields = (ctypes.addressof(memory) + packed.size, owner.value, group, number("ROLE", role), flags, 0)
+    try:
+        # A zero ends the name.
+        packed.pack_into(memory, 0, packed.size, *fields, encoded)
+    except struct.error:
+        # Says which of the numbers does not fit.
+        c.PageLayer(group=group)
+        raise
+    return memory, owner
 
 
 class Tensors(Handle):
@@ -65,10 +90,11 @@ class Tensors(Handle):
 
         A layer that does not `transfer` still owns its bytes.
         """
-        struct = page_layer(name, page, group, role, transfer)
+        packed, kept = page_layer(name, page, group, role, transfer)
         index = ctypes.c_uint32()
-        arguments = (self._live(), ctypes.byref(struct), ctypes.byref(index))
-        call(functions().kvffi_tensors_add_layer, *arguments)
+        call(functions().kvffi_tensors_add_layer, self._live(), packed, ctypes.byref(index))
+        # C has borrowed it until here.
+        del kept
         return index.value
 
     def add_tensor(
@@ -100,23 +126,45 @@ class Tensors(Handle):
         if len(view.strides) != num_axes or len(axes) != num_axes:
             given = f"{num_axes} extents, {len(view.strides)} strides and the labels {axes!r}"
             raise ValueError(f"the tensor has {given}; give as many of each")
-        shape = (ctypes.c_uint64 * num_axes)(*_all_fit(view.shape, 0, "extent"))
-        strides = (ctypes.c_int64 * num_axes)(*_all_fit(view.strides, -(1 << 63), "stride"))
         names = (ctypes.c_char_p * len(parts))(*(text(part, "a part's name") for part in parts))
-        struct = c.Tensor(
-            ptr=view.ptr,
-            shape=ctypes.addressof(shape) if num_axes else None,
-            strides=ctypes.addressof(strides) if num_axes else None,
-            num_axes=num_axes,
-            axes=text(axes, "axes"),
-            element_size=view.element_size,
-            parts=ctypes.addressof(names) if len(parts) else None,
-            num_parts=len(parts),
-            mem=number("MEM", view.mem),
-            device=view.device,
-            flags=c.KVFFI_TENSOR_SIDE_BY_SIDE if side_by_side else 0,
-        )
-        call(functions().kvffi_tensors_add_tensor, self._live(), layer, ctypes.byref(struct))
+        described, shape, strides = _extents(num_axes), view.shape, view.strides
+        label = text(axes, "axes")
+        packed = _packing(described.size + len(label) + 1)
+        memory = packed.memory()
+        address = ctypes.addressof(memory) + packed.size
+        mem = number("MEM", view.mem)
+        try:
+            tail = described.pack(*shape, *strides) + label
+            packed.pack_into(
+                memory,
+                0,
+                packed.size,
+                view.ptr,
+                address if num_axes else 0,
+                address + 8 * num_axes if num_axes else 0,
+                num_axes,
+                address + described.size,
+                view.element_size,
+                ctypes.addressof(names) if parts else 0,
+                len(parts),
+                mem,
+                view.device,
+                c.KVFFI_TENSOR_SIDE_BY_SIDE if side_by_side else 0,
+                0,
+                # A zero ends the labels.
+                tail,
+            )
+        except struct.error:
+            # Says which of the numbers does not fit.
+            _all_fit(shape, 0, "extent")
+            _all_fit(strides, -(1 << 63), "stride")
+            c.Tensor(ptr=view.ptr, element_size=view.element_size, device=view.device)
+            (ctypes.c_int64 * num_axes)(*shape)
+            (ctypes.c_int64 * num_axes)(*strides)
+            raise
+        call(functions().kvffi_tensors_add_tensor, self._live(), layer, memory)
+        # C has borrowed them until here.
+        del names
         self._owners.append(view.owner)
 
     def build(self) -> Spec:
@@ -129,5 +177,5 @@ class Tensors(Handle):
 def _all_fit(values: tuple[int, ...], low: int, what: str) -> tuple[int, ...]:
     for value in values:
         if not low <= value < 1 << 63:
-            raise OverflowError(f"{what} {value} is not from {low} to {(1 << 63) - 1}")
+            raise unfit(f"{what} {value} is not from {low} to {(1 << 63) - 1}")
     return values
