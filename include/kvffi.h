@@ -214,7 +214,7 @@ typedef int32_t kvffi_status;
 #define KVFFI_ERR_PEER_GONE (-25)
 /** Bytes are not a peer's blob that this version can use. */
 #define KVFFI_ERR_BLOB (-26)
-/** The peer's blob is older than what is known of it; fetch it again. */
+/** The peer's blob is older than what is known of it, or its process has ended, as after a restart: fetch it again. */
 #define KVFFI_ERR_STALE_BLOB (-27)
 /** As much is in flight as is allowed; try again when some of it has settled. */
 #define KVFFI_ERR_WOULD_BLOCK (-28)
@@ -3415,6 +3415,13 @@ typedef struct kvffi_event {
     size_t data_len;
 } kvffi_event;
 #define KVFFI_EVENT_INIT { sizeof(kvffi_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * The name of a kind of event, such as "KVFFI_EVENT_PULLED"; "unknown event" for a number that this version does not have.
+ *
+ * The text is static. Threads: any number at once.
+ */
+const char *kvffi_event_name(int32_t kind);
 
 /**
  * Takes notifications, moves everything on, and hands out what has happened. Call it often, or when the agent's

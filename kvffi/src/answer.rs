@@ -101,7 +101,7 @@ impl Answer {
         if self.request.op != op {
             let given = self.request.op;
             return Err(Failure::invalid(format!(
-                "answer is of a {given:?}, and a {op:?} is needed; make the pair with that op"
+                "answer is of a {given}, and a {op} is needed; make the pair with that op"
             )));
         }
         if let Some(peer) = exchange.peer(peer) {

@@ -1,6 +1,6 @@
 //! `kvffi_events`: what has happened at an exchange.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 
 use kvnixl::lease::{ArrivalFailed, EndReason, Freed, PeerId};
 use kvnixl::{Event, NotWritten, Notification, PullFailed};
@@ -77,6 +77,37 @@ pub const KVFFI_WHY_GIVEN_UP: i32 = 5;
 #[derive(Debug)]
 pub struct kvffi_events {
     _opaque: [u8; 0],
+}
+
+/// Kinds by name.
+const NAMES: [(i32, &CStr); 16] = [
+    (KVFFI_EVENT_OTHER, c"KVFFI_EVENT_OTHER"),
+    (KVFFI_EVENT_FREED, c"KVFFI_EVENT_FREED"),
+    (KVFFI_EVENT_PUSH, c"KVFFI_EVENT_PUSH"),
+    (KVFFI_EVENT_WRITE_FAILED, c"KVFFI_EVENT_WRITE_FAILED"),
+    (KVFFI_EVENT_PULLED, c"KVFFI_EVENT_PULLED"),
+    (KVFFI_EVENT_PULL_FAILED, c"KVFFI_EVENT_PULL_FAILED"),
+    (KVFFI_EVENT_RETURNED_PULL, c"KVFFI_EVENT_RETURNED_PULL"),
+    (KVFFI_EVENT_ARRIVED, c"KVFFI_EVENT_ARRIVED"),
+    (KVFFI_EVENT_ARRIVAL_FAILED, c"KVFFI_EVENT_ARRIVAL_FAILED"),
+    (KVFFI_EVENT_RETURNED_RESERVATION, c"KVFFI_EVENT_RETURNED_RESERVATION"),
+    (KVFFI_EVENT_PEER_LOST, c"KVFFI_EVENT_PEER_LOST"),
+    (KVFFI_EVENT_PEER_REPLACED, c"KVFFI_EVENT_PEER_REPLACED"),
+    (KVFFI_EVENT_PEER_STALE, c"KVFFI_EVENT_PEER_STALE"),
+    (KVFFI_EVENT_PEER_RELEASED, c"KVFFI_EVENT_PEER_RELEASED"),
+    (KVFFI_EVENT_WITHDRAWN, c"KVFFI_EVENT_WITHDRAWN"),
+    (KVFFI_EVENT_NOTIFICATION, c"KVFFI_EVENT_NOTIFICATION"),
+];
+
+/// The name of a kind of event, such as "KVFFI_EVENT_PULLED"; "unknown event" for a number that this version does not have.
+///
+/// The text is static. Threads: any number at once.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvffi_event_name(kind: i32) -> *const c_char {
+    ffi_value!(c"unknown event".as_ptr(), {
+        let known = NAMES.iter().find(|(number, _)| *number == kind);
+        known.map_or(c"unknown event", |(_, name)| name).as_ptr()
+    })
 }
 
 /// Something that happened. Starts as KVFFI_EVENT_INIT. The comment of its kind says which fields it has; the others are 0.

@@ -67,7 +67,7 @@ pub const KVFFI_ERR_OUT_OF_RANGE: kvffi_status = -24;
 pub const KVFFI_ERR_PEER_GONE: kvffi_status = -25;
 /// Bytes are not a peer's blob that this version can use.
 pub const KVFFI_ERR_BLOB: kvffi_status = -26;
-/// The peer's blob is older than what is known of it; fetch it again.
+/// The peer's blob is older than what is known of it, or its process has ended, as after a restart: fetch it again.
 pub const KVFFI_ERR_STALE_BLOB: kvffi_status = -27;
 /// As much is in flight as is allowed; try again when some of it has settled.
 pub const KVFFI_ERR_WOULD_BLOCK: kvffi_status = -28;

@@ -87,7 +87,7 @@ pub enum Error {
         agent: String,
     },
     /// Device memory was asked for and cannot be used.
-    #[error("{mem:?} memory cannot be used here: {why}")]
+    #[error("{mem} memory cannot be used here: {why}")]
     NoDevice {
         /// The memory asked for.
         mem: MemKind,
@@ -164,8 +164,8 @@ pub enum Error {
     },
     /// A registration is to be replaced by one of another model.
     #[error(
-        "fingerprint {registered:?} is registered and {asked:?} was given; peers have connected to the first: use another \
-         agent for another model"
+        "{}; peers have connected to the first: use another agent for another model",
+        differing(registered, asked, "in what is registered", "in what was given")
     )]
     OtherFingerprint {
         /// What is registered.
@@ -428,7 +428,7 @@ pub enum Error {
     #[error("blob or message cannot be encoded")]
     BlobEncode(#[from] rmp_serde::encode::Error),
     /// The peer holds another model's caches.
-    #[error("fingerprint {local:?} here and {remote:?} at the peer; both sides must run the same model the same way")]
+    #[error("{}; both sides must run the same model the same way", differing(local, remote, "here", "at the peer"))]
     FingerprintMismatch {
         /// Ours.
         local: Box<Fingerprint>,
@@ -497,6 +497,29 @@ fn not_ready(state: Option<PeerState>) -> &'static str {
         Some(PeerState::Replaced) => "another process has its name; use that one",
         Some(PeerState::Ready) => "it is connected elsewhere; connect it here",
     }
+}
+
+/// Bytes of a value that are shown. A peer's may have any length.
+const MAX_SHOWN: usize = 100;
+
+/// In what two fingerprints differ: the first field with both values, and how many more there are.
+fn differing(one: &Fingerprint, other: &Fingerprint, here: &str, there: &str) -> String {
+    let shown = |value: &str| match value.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{:?}...", &value[..end]),
+        None => format!("{value:?}"),
+    };
+    let differences = one.differences(other);
+    let Some((field, value, other)) = differences.first() else { return "the fingerprints are equal".to_owned() };
+    let more = match differences.len() {
+        1 => String::new(),
+        number => format!(" (and {} more fields differ)", number - 1),
+    };
+    format!(
+        "fingerprint field {} is {} {here} and {} {there}{more}",
+        shown(field).trim_matches('"'),
+        shown(value),
+        shown(other)
+    )
 }
 
 /// The places where NIXL was looked for, and why each was not used.

@@ -23,7 +23,7 @@ fn end(range: &MemoryRange) -> Option<u64> {
 /// A range for people.
 pub(crate) fn shown(range: &MemoryRange) -> String {
     let MemoryRange { storage, base, len, mem } = range;
-    format!("[{base:#x}, +{len}) of storage {storage} ({mem:?})")
+    format!("[{base:#x}, +{len}) of storage {storage} ({mem})")
 }
 
 /// Memory that is registered in one piece.
@@ -243,7 +243,7 @@ fn start_in_storage(side: Side, range: &MemoryRange, storages: &[Storage]) -> Re
     });
     start.ok_or_else(|| {
         let what = match storage {
-            Some(Storage { base, len, mem, .. }) => format!("[{base:#x}, +{len}) ({mem:?})"),
+            Some(Storage { base, len, mem, .. }) => format!("[{base:#x}, +{len}) ({mem})"),
             None => format!("it has {} storages", storages.len()),
         };
         Error::RangeOutsideStorage { side, range: *range, storage: range.storage, what }

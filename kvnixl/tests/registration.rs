@@ -299,7 +299,7 @@ fn memory_that_is_not_mapped_readable_and_writable_is_refused_by_its_first_bad_p
             let Error::NotMapped { range, page: found, permissions } = &error else { panic!("{error}") };
             assert_eq!((range.base, *found), (pages.base(), pages.base() + (page * PAGE) as u64));
             assert_eq!(permissions.as_deref(), expected);
-            let text = format!("of storage 0 (Dram): its page at {found:#x} is");
+            let text = format!("of storage 0 (dram): its page at {found:#x} is");
             assert!(error.to_string().contains(&text), "{error}");
             assert_eq!(agent.generation(), 0, "nothing was registered");
         };

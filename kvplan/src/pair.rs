@@ -174,23 +174,12 @@ impl<'a> Sides<'a> {
 }
 
 fn fingerprint_refusals(local: &ValidSpec, remote: &ValidSpec) -> Vec<Refusal> {
-    let (l, r) = (&local.fingerprint, &remote.fingerprint);
-    let mut refusals = Vec::new();
-    let mut compare = |field: String, local: &str, remote: &str| {
-        if local != remote {
-            refusals.push(Refusal::Fingerprint { field, local: local.to_owned(), remote: remote.to_owned() });
-        }
+    let refusal = |(field, local, remote): (String, &str, &str)| Refusal::Fingerprint {
+        field,
+        local: local.to_owned(),
+        remote: remote.to_owned(),
     };
-    compare("model".into(), &l.model, &r.model);
-    compare("revision".into(), &l.revision, &r.revision);
-    let mut keys: Vec<&String> = l.extra.keys().chain(r.extra.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    for key in keys {
-        let value = |extra: &BTreeMap<String, String>| extra.get(key).cloned().unwrap_or_default();
-        compare(format!("extra.{key}"), &value(&l.extra), &value(&r.extra));
-    }
-    refusals
+    local.fingerprint.differences(&remote.fingerprint).into_iter().map(refusal).collect()
 }
 
 /// Meets layers by name; what is incompatible goes to `refusals`, what this pair must move is returned by lane.

@@ -74,7 +74,7 @@ pub enum Refusal {
     },
     /// One side counts tokens in the layer's blocks, the other keeps request state in them.
     #[error(
-        "layer {layer} lies in a group of {local:?} here and of {remote:?} at the peer; put it into a group of the same \
+        "layer {layer} lies in a group of {local} here and of {remote} at the peer; put it into a group of the same \
          usage on both sides"
     )]
     Usage {
@@ -243,7 +243,7 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum RequestError {
     /// The plan was made for the other direction.
-    #[error("the request is a {request:?} and the plan was made for a {plan:?}; make a plan for this direction")]
+    #[error("the request is a {request} and the plan was made for a {plan}; make a plan for this direction")]
     Direction {
         /// Direction of the request.
         request: Op,

@@ -14,6 +14,15 @@ pub enum Op {
     Write,
 }
 
+impl std::fmt::Display for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Op::Read => "read",
+            Op::Write => "write",
+        })
+    }
+}
+
 impl Op {
     /// What belongs to the destination, then what belongs to the source.
     ///

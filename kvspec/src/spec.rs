@@ -4,7 +4,7 @@
 //! [`CacheSpec::validate`](crate::CacheSpec::validate) to turn one into a [`ValidSpec`](crate::ValidSpec),
 //! which every planner takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,26 @@ pub struct Fingerprint {
     /// Anything else that both sides must agree on, such as the attention backend.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, String>,
+}
+
+impl Fingerprint {
+    /// The fields in which another one differs, with the value in each; one of `extra` that is missing is empty.
+    #[must_use]
+    pub fn differences<'a>(&'a self, other: &'a Self) -> Vec<(String, &'a str, &'a str)> {
+        let keys: BTreeSet<&String> = self.extra.keys().chain(other.extra.keys()).collect();
+        let extra = keys.into_iter().map(|key| {
+            let value = |of: &'a Self| of.extra.get(key).map_or("", String::as_str);
+            (format!("extra.{key}"), value(self), value(other))
+        });
+        [
+            ("model".to_owned(), self.model.as_str(), other.model.as_str()),
+            ("revision".to_owned(), self.revision.as_str(), other.revision.as_str()),
+        ]
+        .into_iter()
+        .chain(extra)
+        .filter(|(_, value, other)| value != other)
+        .collect()
+    }
 }
 
 /// One allocation.
@@ -108,6 +128,15 @@ pub enum Usage {
     Tokens,
     /// One request's state: SSM state, a ring, an auxiliary row.
     State,
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Usage::Tokens => "tokens",
+            Usage::State => "request state",
+        })
+    }
 }
 
 /// One layer's cache.

@@ -310,10 +310,10 @@ def test_an_answer_in_the_other_direction_is_refused(decode: Side, prefill: Side
     wrong = part(decode, peer, lease)
     blocks: dict[str, Any] = {"local": {0: [5]}, "remote": {0: [1]}}
     write = kvffi.Pair(decode.worker.spec, peer.layout(), op="write").answer(kvffi.Request("write", **blocks))
-    with pytest.raises(kvffi.ArgumentError, match="is of a Write, and a Read is needed"):
+    with pytest.raises(kvffi.ArgumentError, match="is of a write, and a read is needed"):
         decode.exchange.pull("destination", [wrong._replace(what=write)])
     read = kvffi.Pair(decode.worker.spec, peer.layout()).answer(kvffi.Request("read", **blocks))
-    with pytest.raises(kvffi.ArgumentError, match="is of a Read, and a Write is needed"):
+    with pytest.raises(kvffi.ArgumentError, match="is of a read, and a write is needed"):
         prefill.exchange.write(kvffi.PushId("decode", 1, 1), read)
 
 

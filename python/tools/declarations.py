@@ -172,12 +172,17 @@ def write(declarations: Declarations) -> str:
     body += ["        for name, result, parameters in SIGNATURES:"]
     body += ["            function = library[name]"]
     body += ["            function.restype = result"]
-    body += ["            function.argtypes = parameters"]
+    body += ["            function.argtypes = tuple(kind for _, kind in parameters)"]
     body += ["            function.numbers = numbers(parameters)  # type: ignore[attr-defined]"]
     body += ["            setattr(self, name, function)"]
-    body += ["", "", "# Name, result, parameters.", "SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = ("]
+    body += [
+        "",
+        "",
+        "# Name, result, parameters with their names.",
+        "SIGNATURES: tuple[tuple[str, Any, tuple[tuple[str, Any], ...]], ...] = (",
+    ]
     for name, (result, parameters) in declarations.functions.items():
-        kinds = ", ".join(kind.ctypes for _, kind in parameters)
+        kinds = ", ".join(f'("{parameter}", {kind.ctypes})' for parameter, kind in parameters)
         body += [f'    ("{name}", {result.ctypes}, ({kinds}{"," if len(parameters) == 1 else ""})),']
     body += [")", ""]
     text = "\n".join(body)

@@ -146,7 +146,7 @@ static void unmapped_memory(void)
     kvffi_local_plan *plan = NULL;
     OK(kvffi_local_plan_new(spec, 0, &plan, &error));
     char bad[64], text[128];
-    snprintf(bad, sizeof bad, "of storage 0 (Dram): its page at 0x%" PRIxPTR " is", (uintptr_t)(cache + page));
+    snprintf(bad, sizeof bad, "of storage 0 (dram): its page at 0x%" PRIxPTR " is", (uintptr_t)(cache + page));
     CHECK(mprotect(cache + page, page, PROT_READ) == 0);
     snprintf(text, sizeof text, "%s mapped r--p", bad);
     FAILS(KVFFI_ERR_OUT_OF_RANGE, text, kvffi_agent_register(agent, plan, &error));

@@ -221,6 +221,8 @@ static void events(void)
     stats.struct_size = 1;
     FAILS(KVFFI_ERR_STRUCT_SIZE, "struct_size 1", kvffi_exchange_get_stats(exchange, &stats, &error));
     FAILS(KVFFI_ERR_NULL, "events is NULL", kvffi_events_get(NULL, 0, &event, &error));
+    CHECK(strcmp(kvffi_event_name(KVFFI_EVENT_FREED), "KVFFI_EVENT_FREED") == 0);
+    CHECK(strcmp(kvffi_event_name(INT32_MIN), "unknown event") == 0);
     CHECK(kvffi_events_len(NULL) == 0 && kvffi_events_len(AS(kvffi_events, decode)) == 0);
     kvffi_events_free(NULL);
     kvffi_events_free(AS(kvffi_events, decode));

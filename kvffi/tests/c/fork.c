@@ -7,6 +7,35 @@
 static unsigned char ours[CACHE_BYTES], theirs[CACHE_BYTES];
 static const kvffi_descriptor BLOCK = {0, 0, 0, 0, BLOCK_BYTES};
 
+/* After a restart an engine meets blobs of processes that are no more: it is to fetch again, and is told so. */
+static void blob_of_the_dead(kvffi_agent *decode)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        kvffi_loopback *own = NULL;
+        kvffi_bytes *blob = NULL;
+        OK(kvffi_loopback_new(&own, &error));
+        OK(kvffi_agent_export(worker_on(own, "prefill-1", theirs), &blob, &error));
+        CHECK(write(ends[1], kvffi_bytes_data(blob), kvffi_bytes_len(blob)) == (ssize_t)kvffi_bytes_len(blob));
+        _exit(0);
+    }
+    static unsigned char blob[1 << 16];
+    CHECK(close(ends[1]) == 0);
+    ssize_t len = 0, more = 0;
+    while ((more = read(ends[0], blob + len, sizeof blob - (size_t)len)) > 0) {
+        len += more;
+    }
+    CHECK(more == 0 && close(ends[0]) == 0);
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    kvffi_peer *peer = NULL;
+    FAILS(KVFFI_ERR_STALE_BLOB, "fetch the blob of the one that took its place",
+          kvffi_agent_connect(decode, blob, (size_t)len, &peer, &error));
+}
+
 int main(void)
 {
     kvffi_loopback *network = NULL;
@@ -21,6 +50,8 @@ int main(void)
     kvffi_logs *logs = NULL;
     OK(kvffi_exchange_new(decode, NULL, &exchange, &error));
     OK(kvffi_logs_new(NULL, &logs, &error));
+
+    blob_of_the_dead(decode);
 
     const pid_t child = fork();
     CHECK(child >= 0);

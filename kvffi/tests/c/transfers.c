@@ -178,7 +178,7 @@ static void in_progress_and_cancelled(void)
     static unsigned char elsewhere[CACHE_BYTES];
     kvffi_agent_info before = KVFFI_AGENT_INFO_INIT, after = KVFFI_AGENT_INFO_INIT;
     OK(kvffi_agent_get_info(decode, &before, &error));
-    FAILS(KVFFI_ERR_IN_USE, "of storage 0 (Dram) of agent decode is used by 1 transfers", reregister(decode, elsewhere, 4, &error));
+    FAILS(KVFFI_ERR_IN_USE, "of storage 0 (dram) of agent decode is used by 1 transfers", reregister(decode, elsewhere, 4, &error));
     OK(reregister(decode, ours, 4, &error));
     OK(kvffi_agent_get_info(decode, &after, &error));
     CHECK(after.generation == before.generation + 1 && after.incarnation == before.incarnation);

@@ -290,7 +290,7 @@ pub enum ArrangeError {
         source: KindError,
     },
     /// A layer of tokens in a group of state, or the other way round.
-    #[error("layer {layer}: its kind keeps {kind:?} and its group {group:?}; add it to a group of its own usage")]
+    #[error("layer {layer}: its kind keeps {kind} and its group {group}; add it to a group of its own usage")]
     Usage {
         /// The layer.
         layer: LayerName,

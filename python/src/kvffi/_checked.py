@@ -7,6 +7,14 @@ import operator
 from typing import Any
 
 
+def unfit(message: str) -> Exception:
+    """What a number raises that does not fit: one class, wherever it is noticed."""
+    # It is made of the declarations, which are made of this.
+    from .errors import refused_number
+
+    return refused_number(message)
+
+
 class Struct(ctypes.Structure):
     """A struct of kvffi.h."""
 
@@ -14,7 +22,7 @@ class Struct(ctypes.Structure):
     keep: object
 
     def __init__(self, **fields: Any) -> None:
-        """Sets fields by name; `OverflowError` for a number that does not fit."""
+        """Sets fields by name; `NumberError` for a number that does not fit."""
         super().__init__()
         for name, value in fields.items():
             if not hasattr(type(self), name):
@@ -24,7 +32,7 @@ class Struct(ctypes.Structure):
             setattr(self, name, value)
             if isinstance(value, int) and (getattr(self, name) or 0) != value:
                 field = type(self).__name__
-                raise OverflowError(f"{name} is {value}, which does not fit this field of {field}")
+                raise unfit(f"{name} is {value}, which does not fit this field of {field}")
 
     def __repr__(self) -> str:
         names = [field[0] for field in self._fields_ if field[0] not in ("struct_size", "reserved")]
@@ -62,9 +70,9 @@ RANGES: dict[Any, tuple[int, int]] = {
 }
 
 
-def numbers(parameters: tuple[Any, ...]) -> tuple[tuple[int, int, int], ...]:
-    """The parameters that are integers: place, least and greatest value."""
-    return tuple((place, *RANGES[kind]) for place, kind in enumerate(parameters) if kind in RANGES)
+def numbers(parameters: tuple[tuple[str, Any], ...]) -> tuple[tuple[int, str, int, int], ...]:
+    """The parameters that are integers: place, name, least and greatest value."""
+    return tuple((place, name, *RANGES[kind]) for place, (name, kind) in enumerate(parameters) if kind in RANGES)
 
 
 def check_numbers(function: Any, args: tuple[Any, ...]) -> None:
@@ -73,11 +81,14 @@ def check_numbers(function: Any, args: tuple[Any, ...]) -> None:
     Not where ctypes converts them: there a KeyboardInterrupt would become a refusal, too.
     """
     # Stand-ins of tests have none.
-    for place, low, high in getattr(function, "numbers", ()):
+    for place, name, low, high in getattr(function, "numbers", ()):
         if place < len(args):
-            number = operator.index(args[place])
+            try:
+                number = operator.index(args[place])
+            except TypeError:
+                raise TypeError(f"{name} is of type {type(args[place]).__name__}, not int") from None
             if not low <= number <= high:
-                raise OverflowError(f"argument {place + 1}: {number} is not in the range from {low} to {high}")
+                raise unfit(f"{name}: {number} is not in the range from {low} to {high}")
 
 
 def octets(value: Any, what: str) -> bytes:

@@ -33,6 +33,8 @@ def call(function: Callable[..., int], *args: Any) -> int:
     try:
         check_numbers(function, args)
         status = function(*args, ctypes.byref(error))
+    except errors.NumberError:
+        raise
     except _WRONG_ARGUMENTS as wrong:
         raise _refused(str(wrong)) from None
     if status < 0:
@@ -113,6 +115,13 @@ class Handle:
             raise ValueError(f"this {type(self).__name__} is closed")
         return owner
 
+    @classmethod
+    def _handle_of(cls, value: Any, what: str) -> Owner:
+        """The handle of an object that a caller gave; `TypeError` if it is of another class."""
+        if not isinstance(value, cls):
+            raise TypeError(f"{what} is of type {type(value).__name__}, not {cls.__name__}")
+        return value._live()
+
     def __enter__(self: _Self) -> _Self:
         self._live()
         return self
@@ -179,6 +188,8 @@ def structs(kind: type[_Element], function: Callable[..., int], *args: Any) -> c
                 raise _exception(status, error)
             functions().kvffi_error_free(error)
             array = (kind * length.value)()
+    except errors.NumberError:
+        raise
     except _WRONG_ARGUMENTS as wrong:
         raise _refused(str(wrong)) from None
     finally:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 
+from ._checked import unfit
 from ._declarations import KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER
 
 # Seconds until what is given no deadline has failed: as long as heartbeats extend a lease by default. What takes longer
@@ -24,7 +25,7 @@ def milliseconds(seconds: float | None) -> int:
     if seconds is None:
         return KVFFI_FOREVER
     if not seconds >= 0:
-        raise ValueError(f"a time of {seconds} seconds; give 0 or more, or None for ever")
+        raise unfit(f"a time of {seconds} seconds; give 0 or more, or None for ever")
     return math.ceil(seconds * 1000) if seconds < _FOR_EVER else KVFFI_FOREVER
 
 
@@ -33,14 +34,14 @@ def deadline_in(seconds: float | None) -> int:
     if seconds is None:
         return KVFFI_FOREVER
     if not seconds > 0:
-        raise ValueError(f"the deadline is {seconds} seconds; give more than 0, or None for none")
+        raise unfit(f"the deadline is {seconds} seconds; give more than 0, or None for none")
     return math.ceil(seconds * 1000) if seconds < _FOR_EVER else KVFFI_FOREVER
 
 
 def microseconds(seconds: float) -> int:
     """An interval for C, rounded up."""
     if not 0 <= seconds < 1e9:
-        raise ValueError(f"an interval of {seconds} seconds; give 0 or more")
+        raise unfit(f"an interval of {seconds} seconds; give 0 or more")
     return math.ceil(seconds * 1_000_000)
 
 

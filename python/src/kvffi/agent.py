@@ -28,7 +28,7 @@ from .loopback import Loopback
 from .pair import Pair
 from .peer import Peer, PeerId
 from .quarantine import Quarantined, entries
-from .request import Request
+from .request import Request, packed
 from .spec import Spec
 from .transfer import Transfer
 
@@ -116,7 +116,7 @@ class Agent(Handle):
         if loopback is None:
             library = nixl.library if nixl.library is not None else _nixl.library()
         bounds = limits._struct() if limits is not None else None
-        network = loopback._live() if loopback is not None else None
+        network = Loopback._handle_of(loopback, "loopback") if loopback is not None else None
         options = c.AgentOptions(
             loopback=network.value if network is not None else None,
             library=text(str(library), "library") if library is not None else None,
@@ -186,12 +186,13 @@ class Agent(Handle):
     def register(self, memory: LocalPlan | Spec) -> None:
         """Registers a worker's memory, once: `reregister` changes it, and `deregister` allows another time.
 
-        This process and its peers may then read and write it through transfers. Host memory has to be mapped readable and
-        writable, all of it, also where it is only read; `OutOfRange` names the storage and the first page that is not.
+        This process and its peers may then read and write it through transfers. Host memory has to be mapped readable
+        and writable, all of it, also where it is only read; `OutOfRange` names the storage and the first page that is
+        not.
 
-        What the spec was built from is kept until the agent is closed, see `let_go`. Memory that the spec has by address
-        alone must stay mapped until then, and until no peer that has connected may still use it: deregistration revokes
-        nothing.
+        What the spec was built from is kept until the agent is closed, see `let_go`. Memory that the spec has by
+        address alone must stay mapped until then, and until no peer that has connected may still use it: deregistration
+        revokes nothing.
         """
         self._register(functions().kvffi_agent_register, memory)
 
@@ -201,14 +202,16 @@ class Agent(Handle):
         What both have is left alone, with the transfers and peers that use it, and a storage that has grown in place is
         registered for what is new of it. `InUse` while a transfer that has not settled uses memory that is to go.
 
-        Plan again for what starts from now on. Peers learn of it when they connect again, by a new `export`; an exchange
-        tells them by `Exchange.registered`. What is taken away is kept as after `deregister`.
+        Plan again for what starts from now on. Peers learn of it when they connect again, by a new `export`; an
+        exchange tells them by `Exchange.registered`. What is taken away is kept as after `deregister`.
         """
         self._register(functions().kvffi_agent_reregister, memory)
 
     def _register(self, function: Callable[..., int], memory: LocalPlan | Spec) -> None:
         agent = self._live()
         plan = memory.plan_local() if isinstance(memory, Spec) else memory
+        if not isinstance(plan, LocalPlan):
+            raise TypeError(f"memory is of type {type(plan).__name__}, not LocalPlan or Spec")
         try:
             with agent.registering:
                 # Before the call: whatever interrupts it, what is registered is kept.
@@ -267,7 +270,7 @@ class Agent(Handle):
         A larger `generation` replaces what was connected under the name. Nobody sees the peer's process end: see
         `Peer.declare_gone`.
         """
-        metadata, owner = octets(metadata, "metadata"), layout._live()
+        metadata, owner = octets(metadata, "metadata"), Spec._handle_of(layout, "layout")
         foreign = c.ForeignPeer(
             name=text(name, "name"),
             metadata=ctypes.cast(ctypes.c_char_p(metadata), ctypes.c_void_p),
@@ -294,11 +297,11 @@ class Agent(Handle):
 
     def reconnect(self, peer: Peer) -> None:
         """Opens the way to a peer anew, for example after a network failure. Transfers in progress with it fail."""
-        call(functions().kvffi_agent_reconnect, self._live(), peer._live())
+        call(functions().kvffi_agent_reconnect, self._live(), Peer._handle_of(peer, "peer"))
 
     def disconnect(self, peer: Peer) -> None:
         """Lets a peer go; `InUse` while a transfer with it has not settled."""
-        call(functions().kvffi_agent_disconnect, self._live(), peer._live())
+        call(functions().kvffi_agent_disconnect, self._live(), Peer._handle_of(peer, "peer"))
 
     def start(
         self,
@@ -329,13 +332,13 @@ class Agent(Handle):
             if op is not None:
                 raise ValueError("an answer has the direction of its request; leave op out")
             function = library.kvffi_agent_start_answer
-            transfer = self._start(function, peer._live(), what._live(), options)
+            transfer = self._start(function, Peer._handle_of(peer, "peer"), what._live(), options)
         else:
             if op is None:
                 raise ValueError("descriptors have no direction; give op")
             address, count, kept_too = of_descriptors(what)
             arguments = (number("OP", op), address, count, options)
-            transfer = self._start(library.kvffi_agent_start, peer._live(), *arguments)
+            transfer = self._start(library.kvffi_agent_start, Peer._handle_of(peer, "peer"), *arguments)
             del kept_too
         # C has borrowed it until here.
         del kept
@@ -365,10 +368,10 @@ class Agent(Handle):
         options, kept = transfer_options(notify, deadline, request, 0, limits)
         transfer = self._start(
             functions().kvffi_agent_start_request,
-            peer._live(),
-            pair._live(),
-            what._memory,
-            answer._live(),
+            Peer._handle_of(peer, "peer"),
+            Pair._handle_of(pair, "pair"),
+            packed(what),
+            Answer._handle_of(answer, "into"),
             options,
         )
         # C has borrowed it until here.
@@ -388,7 +391,7 @@ class Agent(Handle):
     def notify(self, peer: Peer, message: bytes) -> None:
         """Sends a short message. Messages to one peer arrive in order; no error is no proof of delivery."""
         data = octets(message, "message")
-        call(functions().kvffi_agent_notify, self._live(), peer._live(), data, len(data))
+        call(functions().kvffi_agent_notify, self._live(), Peer._handle_of(peer, "peer"), data, len(data))
 
     def notifications(self) -> list[Notification]:
         """Takes all notifications that have arrived; `InUse` while the agent has an exchange, whose events they are."""

@@ -36,6 +36,10 @@ class ArgumentError(Error, ValueError):
     """An argument is outside its range: an unknown number or flag, an index that does not exist, a text not UTF-8."""
 
 
+class NumberError(ArgumentError, OverflowError):
+    """A number does not fit, such as a negative one where something is counted."""
+
+
 class BusyError(Error):
     """Another thread is using an object that takes one call at a time. Nothing was changed; try again.
 
@@ -92,7 +96,7 @@ class ShutDown(Error):
 
 
 class OutOfRange(Error, ValueError):
-    """Bytes outside of registered memory, or memory ranges that overlap or contradict their spec."""
+    """Bytes outside of registered memory, or memory ranges that overlap, contradict their spec, or cannot be used."""
 
 
 class PeerGone(Error):
@@ -101,6 +105,10 @@ class PeerGone(Error):
 
 class BlobError(Error, ValueError):
     """Bytes are not a peer's blob that this version can use, or it is older than what is known of the peer."""
+
+
+class StaleBlob(BlobError):
+    """A blob is older than what is known of the peer, or its process has ended, as after a restart: fetch it again."""
 
 
 class WouldBlock(Error):
@@ -147,11 +155,29 @@ class Refused(Error):
     """A producer refused a registration; the message has its reason."""
 
 
+class Deadline(Error):
+    """As what ended something: time ran out."""
+
+
+class Cancelled(Error):
+    """As what ended something: it was cancelled."""
+
+
+class NotWritten(Error):
+    """As what ended a reservation: a producer will not write everything."""
+
+
 class Forked(Error):
     """The object was made before a fork, by the parent process; or the parent made an agent on NIXL before the fork.
 
-    NIXL does not survive a fork: start workers with multiprocessing's "spawn" or "forkserver", or before the first agent.
+    NIXL does not survive a fork: start workers with multiprocessing's "spawn" or "forkserver", or before the first
+    agent.
     """
+
+
+def refused_number(message: str) -> NumberError:
+    """What a number raises that does not fit, before C sees it."""
+    return NumberError(c.KVFFI_ERR_INVALID_ARGUMENT, "KVFFI_ERR_INVALID_ARGUMENT", message)
 
 
 # What is not listed is an Error.
@@ -176,7 +202,7 @@ CLASSES: dict[int, type[Error]] = {
     c.KVFFI_ERR_OUT_OF_RANGE: OutOfRange,
     c.KVFFI_ERR_PEER_GONE: PeerGone,
     c.KVFFI_ERR_BLOB: BlobError,
-    c.KVFFI_ERR_STALE_BLOB: BlobError,
+    c.KVFFI_ERR_STALE_BLOB: StaleBlob,
     c.KVFFI_ERR_WOULD_BLOCK: WouldBlock,
     c.KVFFI_ERR_TRANSFER_FAILED: TransferFailed,
     c.KVFFI_ERR_TRANSFER_UNSETTLED: TransferUnsettled,
@@ -188,4 +214,7 @@ CLASSES: dict[int, type[Error]] = {
     c.KVFFI_ERR_LEASE_ENDED: LeaseEnded,
     c.KVFFI_ERR_NOT_READY: NotReady,
     c.KVFFI_ERR_REFUSED: Refused,
+    c.KVFFI_ERR_DEADLINE: Deadline,
+    c.KVFFI_ERR_CANCELLED: Cancelled,
+    c.KVFFI_ERR_NOT_WRITTEN: NotWritten,
 }

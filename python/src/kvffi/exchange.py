@@ -150,6 +150,7 @@ class Exchange(Handle):
     def __init__(self, agent: Agent, options: ExchangeOptions | None = None) -> None:
         struct = options._struct() if options is not None else None
         library = functions()
+        Agent._handle_of(agent, "agent")
         used = agent._live()
         owner = UserOwner(library.kvffi_exchange_free, used)
         arguments = (used, ctypes.byref(struct) if struct is not None else None, ctypes.byref(owner))
@@ -365,7 +366,7 @@ class Exchange(Handle):
         `PeerNotReady`: try again later. After any other error the registration has ended, and the decode worker is
         told.
         """
-        arguments = (ctypes.byref(push._struct()), part)
+        arguments = (ctypes.byref(_named(PushId, push)._struct()), part)
         library = functions()
         if isinstance(what, Answer):
             if padding_bytes:
@@ -487,12 +488,26 @@ class Exchange(Handle):
         return flag.value != 0
 
 
+def _named(kind: Any, given: Any) -> Any:
+    """What a tuple has, by the names of its class; a plain tuple of the same form is as good."""
+    if not isinstance(given, kind):
+        fields = ", ".join(kind._fields)
+        if not isinstance(given, tuple):
+            raise TypeError(f"{type(given).__name__} is no {kind.__name__}, which has {fields}")
+        try:
+            return kind(*given)
+        except TypeError:
+            raise TypeError(f"a tuple of {len(given)} is no {kind.__name__}, which has {fields}") from None
+    return given
+
+
 def _peer_id(peer: AnyPeer) -> c.PeerId:
-    name, incarnation = peer.id if isinstance(peer, Peer) else peer
+    name, incarnation = peer.id if isinstance(peer, Peer) else _named(PeerId, peer)
     return c.PeerId(name=text(name, "a peer's name"), incarnation=incarnation)
 
 
 def _pull_part(part: PullPart, keep: list[object]) -> c.PullPart:
+    part = _named(PullPart, part)
     peer = _peer_id(part.peer)
     answer: Owner | None = None
     address, count = None, 0
@@ -515,6 +530,7 @@ def _pull_part(part: PullPart, keep: list[object]) -> c.PullPart:
 
 
 def _push_source(source: PushSource, keep: list[object]) -> c.PushSource:
+    source = _named(PushSource, source)
     peer = _peer_id(source.peer)
     lists, kept = block_lists(source.blocks)
     keep += [lists, kept]

@@ -12,7 +12,7 @@ from ._handle import Handle, call, make, take_text
 from ._library import functions
 from ._names import Op, number
 from .answer import Answer
-from .request import Request
+from .request import Request, packed
 from .spec import Spec
 
 # As `max_gap`: any gap may be bridged.
@@ -50,7 +50,7 @@ class Pair(Handle):
             min_run=min_run,
         )
         library = functions()
-        arguments = (local._live(), remote._live(), ctypes.byref(options))
+        arguments = (Spec._handle_of(local, "local"), Spec._handle_of(remote, "remote"), ctypes.byref(options))
         self._owner = make(library.kvffi_pair_free, library.kvffi_pair_new, *arguments)
 
     @property
@@ -67,7 +67,7 @@ class Pair(Handle):
         answered: unknown groups or blocks, a destination block twice, a hole at the source; `into` is empty then.
         """
         answer = Answer() if into is None else into
-        arguments = (self._live(), request._memory, answer._live())
+        arguments = (self._live(), packed(request), Answer._handle_of(answer, "into"))
         call(functions().kvffi_pair_answer, *arguments)
         return answer
 
@@ -77,7 +77,7 @@ class Pair(Handle):
             request = json.dumps(request)
         data = request.encode() if isinstance(request, str) else octets(request, "the JSON form")
         answer = Answer() if into is None else into
-        call(functions().kvffi_pair_answer_json, self._live(), data, len(data), answer._live())
+        call(functions().kvffi_pair_answer_json, self._live(), data, len(data), Answer._handle_of(answer, "into"))
         return answer
 
     def explain(self) -> str:
@@ -96,4 +96,4 @@ class Pair(Handle):
 
         It costs many times what the answer did.
         """
-        call(functions().kvffi_pair_verify, self._live(), answer._live())
+        call(functions().kvffi_pair_verify, self._live(), Answer._handle_of(answer, "answer"))

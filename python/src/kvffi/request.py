@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _declarations as c
+from ._checked import unfit
 from ._names import Op, number, words
 from ._packed import Packing
 
@@ -69,7 +70,7 @@ def block_ids(blocks: Any) -> tuple[int, int, object]:
         ids = array.array("I", listed)
     except OverflowError:
         wrong = next((block for block in map(operator.index, listed) if not 0 <= block <= HOLE), None)
-        raise ValueError(f"block id {wrong} is not from 0 to {HOLE}; {HOLE}, as kvffi.HOLE, is a hole") from None
+        raise unfit(f"block id {wrong} is not from 0 to {HOLE}; {HOLE}, as kvffi.HOLE, is a hole") from None
     return block_ids(ids) if ids else (0, 0, None)
 
 
@@ -88,7 +89,7 @@ def _of_array(blocks: Any) -> tuple[int, int, object]:
             raise TypeError(f"block ids are of type {ids.dtype}; give integers")
         if ids.size and (ids.min() < 0 or ids.max() > HOLE):
             wrong = ids.min() if ids.min() < 0 else ids.max()
-            raise ValueError(f"block id {wrong} is not from 0 to {HOLE}; {HOLE}, as kvffi.HOLE, is a hole")
+            raise unfit(f"block id {wrong} is not from 0 to {HOLE}; {HOLE}, as kvffi.HOLE, is a hole")
         ids = ids.astype(numpy.uint32)
     ids = numpy.ascontiguousarray(ids)
     return ids.ctypes.data, ids.size, ids
@@ -137,6 +138,13 @@ class Request:
 
     def __reduce__(self) -> Any:
         raise TypeError("a Request has addresses in it, and cannot be copied or pickled")
+
+
+def packed(request: Request) -> Any:
+    """A request as C has it; `TypeError` if it is of another class."""
+    if not isinstance(request, Request):
+        raise TypeError(f"the request is of type {type(request).__name__}, not Request")
+    return request._memory
 
 
 def _flatten(lists: Lists, fields: list[Any], keep: list[object]) -> int:

@@ -74,12 +74,16 @@ class Spec(Handle):
     def sources(self, remote: Spec, layer: str) -> list[c.Share]:
         """Which ranks of the peer's stage this rank reads a layer from, by rank. `remote` is any rank of the stage."""
         name = text(layer, "layer")
-        return list(structs(c.Share, functions().kvffi_spec_get_sources, self._live(), remote._live(), name))
+        return list(
+            structs(c.Share, functions().kvffi_spec_get_sources, self._live(), Spec._handle_of(remote, "remote"), name)
+        )
 
     def targets(self, remote: Spec, layer: str) -> list[c.Share]:
         """Which ranks of the peer's stage this rank writes a layer to, by rank. `remote` is any rank of the stage."""
         name = text(layer, "layer")
-        return list(structs(c.Share, functions().kvffi_spec_get_targets, self._live(), remote._live(), name))
+        return list(
+            structs(c.Share, functions().kvffi_spec_get_targets, self._live(), Spec._handle_of(remote, "remote"), name)
+        )
 
     def count_readers(self, stages: Iterable[Spec]) -> int:
         """Counts the destination ranks that this rank delivers something to, before it may free a request's blocks.
@@ -87,7 +91,7 @@ class Spec(Handle):
         `stages`: one rank of each pipeline stage of the destination that is known so far, or every rank where units
         are shared out explicitly.
         """
-        owners = [stage._live() for stage in stages]
+        owners = [Spec._handle_of(stage, "a stage") for stage in stages]
         pointers = (ctypes.c_void_p * len(owners))(*(owner.value for owner in owners))
         count = ctypes.c_size_t()
         call(functions().kvffi_spec_count_readers, self._live(), pointers, len(owners), ctypes.byref(count))
