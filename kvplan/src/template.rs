@@ -31,11 +31,19 @@ pub(crate) struct Run {
     pub(crate) padding: u64,
     pub(crate) remote_stride: u64,
     pub(crate) remote_storage: StorageIndex,
-    pub(crate) remote_row: u32,
+    /// Rows at the peer that its first byte and its last one lie in: runs of two rows may touch, and are one then.
+    pub(crate) remote_rows: (u32, u32),
     /// The part its first byte belongs to.
     pub(crate) origin: PartRef,
     /// Whether it came from a copy that steps along the token axis.
     pub(crate) by_token: bool,
+}
+
+impl Run {
+    /// The row at the peer in which this run ends and `next` begins, if that is one.
+    pub(crate) fn row_up_to(&self, next: &Run) -> Option<u32> {
+        (self.remote_rows.1 == next.remote_rows.0).then_some(next.remote_rows.0)
+    }
 }
 
 /// Runs that lie in the same row of the local side; their descriptors are contiguous in address order.
@@ -120,7 +128,7 @@ impl Unroller<'_> {
                         padding: 0,
                         remote_stride,
                         remote_storage,
-                        remote_row,
+                        remote_rows: (remote_row, remote_row),
                         origin,
                         by_token,
                     },
@@ -142,6 +150,7 @@ impl Unroller<'_> {
             if joins {
                 last.len += gap + next.len;
                 last.padding += gap + next.padding;
+                last.remote_rows.1 = next.remote_rows.1;
                 last.by_token |= next.by_token;
             }
             joins
@@ -159,16 +168,14 @@ impl Unroller<'_> {
         remote_blocks: (u64, u64),
         gap: u64,
     ) -> bool {
-        if gap > self.max_gap || last.remote_row != next.remote_row {
-            return false;
-        }
+        let Some(remote_row) = last.row_up_to(next).filter(|_| gap <= self.max_gap) else { return false };
         let local = Gap { blocks: local_blocks, from: local_blocks.0 * band.stride + last.local + last.len, len: gap };
         let remote = Gap {
             blocks: remote_blocks,
             from: remote_blocks.0 * last.remote_stride + last.remote + last.len,
             len: gap,
         };
-        self.local.allows(band.row, local) && self.remote.allows(last.remote_row, remote)
+        self.local.allows(band.row, local) && self.remote.allows(remote_row, remote)
     }
 }
 

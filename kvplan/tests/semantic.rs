@@ -144,6 +144,37 @@ fn rows_that_lie_over_each_other_are_not_bridged() {
     is_right(&transfer).unwrap();
 }
 
+/// A random case that went wrong once: rows of nine units at the destination, and of one unit each at the source, where
+/// the units lie as far apart as blocks. What touches at the end of a unit goes on in the next row of the source.
+#[test]
+fn a_gap_is_bridged_in_the_row_that_the_bytes_before_it_end_in() {
+    for content in [1, 2] {
+        let worker = |block_stride: u64, num_blocks: u64, len: u64| {
+            let part = json!({
+                "name": "bytes", "storage": 0, "offset": 0, "block_stride": block_stride, "sharding": "replicated",
+                "units": { "count": 9, "stride": 6 + 2 * content },
+                "tokens": [{ "count": 2, "stride": 6 + content }], "content": content,
+            });
+            let spec: CacheSpec = serde_json::from_value(json!({
+                "version": 1,
+                "fingerprint": { "model": "m" },
+                "storages": [{ "base": 4096, "len": len, "mem": "dram" }],
+                "groups": [{ "pool": 0, "block_tokens": 2, "num_blocks": num_blocks }],
+                "layers": [{ "name": "a", "group": 0, "kind": "opaque", "role": "target", "parts": [part] }],
+            }))
+            .unwrap();
+            Worker { spec, lists: vec![BlockList { group: GroupId(0), first: 0, blocks: vec![BlockId(0)] }] }
+        };
+        let unit = 6 + 2 * content;
+        for op in [Op::Read, Op::Write] {
+            let sources = vec![worker(unit, 1, 200)];
+            let destinations = vec![worker(9 * unit, 2, 200)];
+            let transfer = Transfer { op, sources, destinations, max_gap: u64::MAX };
+            is_right(&transfer).unwrap();
+        }
+    }
+}
+
 /// What a run of random cases exercised.
 #[derive(Debug, Default)]
 struct Seen {

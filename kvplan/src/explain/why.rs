@@ -82,7 +82,7 @@ impl PairPlan {
         (1..runs.len()).filter_map(move |i| {
             let ((last_band, last), (band, run)) = (runs[i - 1], runs[i]);
             let one_row_here = last_band == band;
-            let one_row_there = last.remote_storage == run.remote_storage && last.remote_row == run.remote_row;
+            let one_row_there = last.remote_storage == run.remote_storage && last.row_up_to(&run).is_some();
             (one_row_here || one_row_there).then(|| {
                 let (layer, part) = run.origin.of(&self.local);
                 let why = self.why(lane, cut, (last_band, last), (band, run), lookup);
@@ -110,7 +110,7 @@ impl PairPlan {
         } else if last_band == band && local == remote && local > 0 {
             let gap = u64::try_from(local).unwrap_or(u64::MAX);
             let here = (&lane.local, &self.local, band.row, lane.key.local_group, last.local);
-            let there = (&lane.remote, &self.remote, last.remote_row, lane.key.remote_group, last.remote);
+            let there = (&lane.remote, &self.remote, last.remote_rows.1, lane.key.remote_group, last.remote);
             let ((side, spec, row, group, start), source) = self.options.op.destination_first(here, there);
             match source.0.whole(source.2) {
                 Some(_) => lookup.gap_reason(side, spec, row, group, start + last.len, gap),
