@@ -496,7 +496,10 @@ typedef struct kvffi_group {
     uint64_t block_tokens;
     /** Number of blocks, at most UINT32_MAX. */
     uint64_t num_blocks;
-    /** The set of block ids that the group draws from: groups of one pool may overlay each other's bytes. */
+    /**
+     * The set of block ids that the group draws from: groups of one pool may overlay each other's bytes,
+     * where their ids are equal.
+     */
     uint32_t pool;
     /** KVFFI_USAGE_TOKENS or KVFFI_USAGE_STATE. */
     int32_t usage;

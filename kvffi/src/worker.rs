@@ -104,7 +104,8 @@ pub struct kvffi_group {
     pub block_tokens: u64,
     /// Number of blocks, at most UINT32_MAX.
     pub num_blocks: u64,
-    /// The set of block ids that the group draws from: groups of one pool may overlay each other's bytes.
+    /// The set of block ids that the group draws from: groups of one pool may overlay each other's bytes,
+    /// where their ids are equal.
     pub pool: u32,
     /// KVFFI_USAGE_TOKENS or KVFFI_USAGE_STATE.
     pub usage: i32,

@@ -72,6 +72,18 @@ fn descriptors_prints_exactly_the_documented_form() {
 }
 
 #[test]
+fn two_ids_of_one_pool_that_share_bytes_are_a_finding() {
+    for (name, blocks) in [("strides", ["block 0", "block 1"]), ("shifted", ["block 1", "block 0"])] {
+        let path = format!("{}/../kvspec/tests/data/pool_{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let output = kvplan(&["check", &path]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let text = stderr(&output);
+        let said = |words: &str| text.contains(words);
+        assert!(said(&format!("{} of layer", blocks[0])) && said(&format!("{} of layer swa.0", blocks[1])), "{text}");
+    }
+}
+
+#[test]
 fn zero_ranges_of_a_write_are_the_peers() {
     let files = Files::new("zero");
     let (local, mut remote) = (mla(1, true), mla(1, true));

@@ -127,7 +127,7 @@ fn rows_that_lie_over_each_other_are_not_bridged() {
         });
         json!({ "name": name, "group": group, "kind": "opaque", "role": "target", "parts": [part] })
     };
-    let group = json!({ "pool": 0, "block_tokens": 1, "num_blocks": 2, "usage": "state" });
+    let group = json!({ "pool": 0, "block_tokens": 1, "num_blocks": 1, "usage": "state" });
     let spec: CacheSpec = serde_json::from_value(json!({
         "version": 1,
         "fingerprint": { "model": "m" },
@@ -137,7 +137,7 @@ fn rows_that_lie_over_each_other_are_not_bridged() {
     }))
     .unwrap();
     let worker = || {
-        let blocks = vec![BlockId(0), BlockId(1)];
+        let blocks = vec![BlockId(0)];
         Worker { spec: spec.clone(), lists: vec![BlockList { group: GroupId(0), first: 0, blocks }] }
     };
     let transfer = Transfer { op: Op::Read, sources: vec![worker()], destinations: vec![worker()], max_gap: 16 };
@@ -189,6 +189,7 @@ struct Seen {
     pipelined: u64,
     block_sizes_differ: u64,
     lanes: u64,
+    strangers: u64,
     longest: usize,
 }
 
@@ -216,6 +217,8 @@ fn the_generator_reaches_every_kind_of_case() {
         seen.pipelined += count(from.topology.pp.size > 1 || to.topology.pp.size > 1);
         seen.block_sizes_differ += count(from.groups[0].block_tokens != to.groups[0].block_tokens);
         seen.lanes += count(from.groups.len() != to.groups.len());
+        let layers = from.layers.iter().chain(&to.layers);
+        seen.strangers += count(layers.into_iter().any(|layer| layer.name.as_str().starts_with("stranger")));
         seen.longest = seen.longest.max(copies);
         Ok(())
     });

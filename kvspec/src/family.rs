@@ -91,6 +91,19 @@ impl Family {
         Self::new(part.offset, part.content, outer.into_iter().chain(axes))
     }
 
+    /// Sorts the loops by descending stride, and makes those that continue their run part of it: the same bytes, in
+    /// fewer and longer runs.
+    pub fn fold(&mut self) {
+        self.loops.sort_unstable_by_key(|&(_, stride)| std::cmp::Reverse(stride));
+        while let Some(&(count, stride)) = self.loops.last()
+            && stride == self.run
+            && let Some(run) = self.run.checked_mul(count)
+        {
+            self.run = run;
+            self.loops.pop();
+        }
+    }
+
     /// Bytes from the first byte to behind the last one; `None` if that is above `u64::MAX` or the family is
     /// empty.
     #[must_use]

@@ -39,7 +39,7 @@ index! {
 }
 index! {
     /// A set of block ids. A block id of a pool belongs to one group at a time, so groups of the same pool
-    /// may overlay each other's bytes.
+    /// may overlay each other's bytes: block i of one those of block i of another, and of no other id.
     PoolId
 }
 index! {

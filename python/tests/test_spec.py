@@ -43,6 +43,31 @@ def test_everything_that_is_wrong_with_a_spec_is_a_finding(decode: kvffi.Spec) -
     assert kvffi.check(json.dumps(described)) == caught.value.findings
 
 
+def test_views_of_one_tensor_whose_ids_share_bytes_are_refused() -> None:
+    memory = numpy.zeros(256, numpy.uint8)
+    tensors = kvffi.Tensors(kvffi.Worker("m"))
+    attention = tensors.add_group(kvffi.Group(num_blocks=4, block_tokens=2))
+    state = tensors.add_group(kvffi.Group(num_blocks=4, usage="state"))
+    halves = kvffi.Page.attention(2, 4, packing="halves")
+    tensors.add_tensor(tensors.add_layer("attn.0", halves, attention), memory.reshape(2, 4, 2, 2, 8), "2BNHC")
+    rows = kvffi.Page.opaque(64, format="st", usage="state")
+    tensors.add_tensor(tensors.add_layer("mamba.0", rows, state), memory.reshape(4, 64), "BC")
+    with pytest.raises(kvffi.SpecError) as caught:
+        tensors.build()
+    first = caught.value.findings[0]
+    assert "block 1 of layer attn.0 part k" in first
+    assert "block 0 of layer mamba.0" in first
+    assert "share byte 32 of storage 0" in first
+
+
+@pytest.mark.parametrize("name", ["strides", "shifted"])
+def test_two_ids_of_one_pool_that_share_bytes_are_a_finding(name: str) -> None:
+    text = (ROOT / f"kvspec/tests/data/pool_{name}.json").read_text()
+    (finding,) = kvffi.check(text)
+    assert "layer state.0" in finding
+    assert "layer swa.0" in finding
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

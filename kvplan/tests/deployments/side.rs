@@ -283,7 +283,7 @@ impl Side {
             let last = layers.len() - 1;
             shapes.push(items(last, &layers[last]));
         }
-        let mut group_list: Vec<Group> = groups
+        let group_list: Vec<Group> = groups
             .iter()
             .map(|&group| {
                 let choice = &self.groups[group];
@@ -314,40 +314,10 @@ impl Side {
             pool_ends.push(ends[choice.storage]);
         }
         let woven = self.weave(&members, &starts, &num_blocks, &mut layers, &mut ends);
-        for (pool, choice) in self.pools.iter().enumerate().filter(|(_, choice)| choice.stranger.is_some()) {
-            let id = GroupId(u32::try_from(group_list.len()).expect("small"));
-            let range = if woven { starts[0]..ends[choice.storage] } else { starts[pool]..pool_ends[pool] };
-            let mut own = members[pool].iter().flat_map(|&layer| &layers[layer].parts);
-            let Some(first) = own.find(|part| part.storage.index() == choice.storage).cloned() else { continue };
-            let (stride, offset) = match choice.stranger {
-                // Blocks of another stride over the rows of the pool.
-                Some(false) if woven => continue,
-                Some(false) => (1 + dice.below(12), range.start + dice.below((range.end - range.start).div_ceil(2))),
-                // Blocks of the same stride, of which block b lies over row b + 1.
-                _ => {
-                    let shift = if woven { 0 } else { dice.below(first.block_stride) };
-                    (first.block_stride, first.offset + first.block_stride + shift)
-                }
-            };
-            if offset >= range.end {
-                continue;
-            }
-            let mut layer = scratch(format!("stranger{pool}.rank{rank}"), id, 1);
-            layer.parts[0].storage = first.storage;
-            layer.parts[0].offset = offset;
-            layer.parts[0].block_stride = stride;
-            layers.push(layer);
-            group_list.push(Group {
-                pool: PoolId(u32::try_from(pool).expect("small")),
-                block_tokens: 1,
-                num_blocks: ((range.end - offset - 1) / stride + 1).min(num_blocks[pool]),
-                usage: Usage::State,
-            });
-        }
         let storages = self.mem.iter().zip(&ends).zip(&self.shared).zip(1u64..).map(|(((mem, end), shared), index)| {
             Storage { base: index << 32, len: end + 1 + dice.pad(), mem: *mem, shared: *shared }
         });
-        CacheSpec {
+        let mut spec = CacheSpec {
             version: SPEC_VERSION,
             fingerprint: Fingerprint { model: "m".into(), ..Fingerprint::default() },
             topology: Topology {
@@ -358,6 +328,58 @@ impl Side {
             storages: storages.collect(),
             groups: group_list,
             layers,
+        };
+        for (pool, choice) in self.pools.iter().enumerate() {
+            let Some(same_stride) = choice.stranger else { continue };
+            let range = if woven { starts[0]..ends[choice.storage] } else { starts[pool]..pool_ends[pool] };
+            let mut own = members[pool].iter().flat_map(|&layer| &spec.layers[layer].parts);
+            let Some(first) = own.find(|part| part.storage.index() == choice.storage).cloned() else { continue };
+            let name = format!("stranger{pool}.rank{rank}");
+            let pool = PoolId(u32::try_from(pool).expect("small"));
+            let most = num_blocks[pool.0 as usize];
+            self.add_stranger(&mut spec, &name, pool, (same_stride, most), &first, range, &mut dice);
+        }
+        spec
+    }
+
+    /// Adds a group to a pool whose blocks lie over its rows, where that is allowed: of their stride with block b over
+    /// row b + 1, or of another stride.
+    #[allow(clippy::too_many_arguments, reason = "one step of building a spec")]
+    fn add_stranger(
+        &self,
+        spec: &mut CacheSpec,
+        name: &str,
+        pool: PoolId,
+        (same_stride, most): (bool, u64),
+        first: &Part,
+        range: std::ops::Range<u64>,
+        dice: &mut Dice,
+    ) {
+        let id = GroupId(u32::try_from(spec.groups.len()).expect("small"));
+        for attempt in 0..8 {
+            let (stride, offset) = if same_stride {
+                (first.block_stride, first.offset + first.block_stride + dice.below(first.block_stride))
+            } else {
+                (1 + dice.below(12), range.start + dice.below((range.end - range.start).div_ceil(2)))
+            };
+            if offset >= range.end {
+                continue;
+            }
+            let mut layer = scratch(name.to_owned(), id, 1);
+            layer.parts[0].storage = first.storage;
+            layer.parts[0].offset = offset;
+            layer.parts[0].block_stride = stride;
+            let fit = ((range.end - offset - 1) / stride + 1).min(most);
+            let num_blocks = if attempt < 4 { fit } else { 1 };
+            let group = Group { pool, block_tokens: 1, num_blocks, usage: Usage::State };
+            spec.layers.push(layer);
+            spec.groups.push(group);
+            // Its blocks must not meet those of other ids: most often that leaves padding, and the first row.
+            if spec.clone().validate().is_ok() {
+                return;
+            }
+            spec.layers.pop();
+            spec.groups.pop();
         }
     }
 

@@ -6,7 +6,8 @@
 //! A [`Pool`] is one set of block ids over one allocation in one [`Layout`], with as many groups of layers
 //! ([`Blocks`]) as draw from it. The groups overlay each other: block-outermost, each fills the row from byte 0;
 //! layer-outermost, each group's i-th layer lies in the i-th slot. A row or slot is as long as the longest of them,
-//! which is also how a state slot comes to be padded to the attention page.
+//! which is also how a state slot comes to be padded to the attention page. In LHBNC, where heads lie outside blocks,
+//! only layers whose heads take equally many bytes a block can overlay each other; others lie one behind the other.
 //!
 //! ```
 //! use kvspec::kinds::{Attention, Element, Mamba2};

@@ -14,7 +14,7 @@
 //! | layout | stacking |
 //! |---|---|
 //! | LBHNC, LBNHC | slot: block: page; a page is sections: kernel blocks: units: body |
-//! | LHBNC | slot: sections: units: block: kernel blocks: body |
+//! | LHBNC | slot: sections: units: block: kernel blocks: body; groups of unlike bodies one behind the other |
 //! | BLHNC, BLNHC | row: page of each layer, as above |
 //! | BHLNC | row: runs of sections with equal units: units: sections: kernel blocks: body |
 
@@ -181,27 +181,57 @@ impl<'a> Placement<'a> {
         Ok(base)
     }
 
-    /// LHBNC: slot i has for each section and head a body for each block.
+    /// LHBNC: slot i has for each section and head a plane, with a body for each block.
+    ///
+    /// Blocks of different ids must lie apart, so layers of two groups lie over each other only where their planes have
+    /// the same block strides; otherwise they lie one behind the other.
     fn layers_then_heads(&mut self, buffer: usize, groups: &[Vec<Vec<Body<'a>>>]) -> Result<u64, ArrangeError> {
         let num_slots = groups.iter().map(Vec::len).max().unwrap_or(0);
         let mut base = 0u64;
         for slot in 0..num_slots {
-            let mut slot_end = base;
+            // Sections by their planes, the longest layer's first; layers that lie over each other begin alike.
+            let mut stacks: Vec<Stack<'_, 'a>> = Vec::new();
             for layer in groups.iter().filter_map(|group| group.get(slot)) {
-                let mut end = base;
-                for body in layer {
-                    let name = body.layer;
-                    let block_stride = self.padded(body, body.len.checked_mul(body.kernels))?;
-                    let unit_stride = size(name, block_stride.checked_mul(self.pool.num_blocks))?;
-                    let spot = Spot { buffer, offset: end, block_stride, unit_stride, kernel_stride: body.len };
-                    self.spots.insert((name, body.index), spot);
-                    end = size(name, unit_stride.checked_mul(body.units).and_then(|len| len.checked_add(end)))?;
+                let planes = self.planes(layer)?;
+                match stacks.iter_mut().find(|stack| over_each_other(&stack.planes, &planes)) {
+                    Some(stack) => {
+                        stack.layers.push(layer);
+                        if num_planes(&planes) > num_planes(&stack.planes) {
+                            stack.planes = planes;
+                        }
+                    }
+                    None => stacks.push(Stack { planes, layers: vec![layer] }),
                 }
-                slot_end = slot_end.max(end);
             }
-            base = slot_end;
+            for stack in stacks {
+                let mut stack_end = base;
+                for layer in stack.layers {
+                    stack_end = stack_end.max(self.planes_at(buffer, base, layer)?);
+                }
+                base = stack_end;
+            }
         }
         Ok(base)
+    }
+
+    /// Block stride and number of the planes of each section.
+    fn planes(&self, layer: &[Body<'a>]) -> Result<Vec<(u64, u64)>, ArrangeError> {
+        let of = |body: &Body<'a>| Ok((self.padded(body, body.len.checked_mul(body.kernels))?, body.units));
+        layer.iter().map(of).collect()
+    }
+
+    /// Places the planes of a layer from `base` on; where they end.
+    fn planes_at(&mut self, buffer: usize, base: u64, layer: &[Body<'a>]) -> Result<u64, ArrangeError> {
+        let mut end = base;
+        for body in layer {
+            let name = body.layer;
+            let block_stride = self.padded(body, body.len.checked_mul(body.kernels))?;
+            let unit_stride = size(name, block_stride.checked_mul(self.pool.num_blocks))?;
+            let spot = Spot { buffer, offset: end, block_stride, unit_stride, kernel_stride: body.len };
+            self.spots.insert((name, body.index), spot);
+            end = size(name, unit_stride.checked_mul(body.units).and_then(|len| len.checked_add(end)))?;
+        }
+        Ok(end)
     }
 
     /// BL\*: every group fills the row from byte 0.
@@ -358,6 +388,31 @@ impl<'a> Placement<'a> {
             }
         }
     }
+}
+
+/// Layers of one slot in LHBNC that lie over each other, and the planes of the longest.
+struct Stack<'g, 'a> {
+    planes: Vec<(u64, u64)>,
+    layers: Vec<&'g Vec<Body<'a>>>,
+}
+
+fn num_planes(planes: &[(u64, u64)]) -> u64 {
+    planes.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
+}
+
+/// Whether two layers' planes have the same block strides as far as both go.
+fn over_each_other(a: &[(u64, u64)], b: &[(u64, u64)]) -> bool {
+    let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
+    let (mut left, mut right) = (a.next(), b.next());
+    while let (Some((here, m)), Some((there, n))) = (left, right) {
+        if here != there {
+            return false;
+        }
+        let both = m.min(n);
+        left = if m > both { Some((here, m - both)) } else { a.next() };
+        right = if n > both { Some((there, n - both)) } else { b.next() };
+    }
+    true
 }
 
 type Spots<'a> = Vec<((&'a LayerName, usize), Spot)>;

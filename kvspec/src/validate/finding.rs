@@ -1,7 +1,7 @@
 //! One thing that is wrong with a spec.
 
 use super::words::{CellOf, Dimension, PartField};
-use crate::ids::{GroupId, LayerIndex, LayerName, PartName, StorageIndex};
+use crate::ids::{BlockId, GroupId, LayerIndex, LayerName, PartName, StorageIndex};
 use crate::spec::MemKind;
 use crate::states::TokensPerState;
 
@@ -375,6 +375,26 @@ pub enum Finding {
         distance: i128,
         /// Bytes of the cell of the first.
         first_content: u64,
+    },
+    /// Blocks of two groups of one pool share bytes, although their ids differ.
+    #[error(
+        "block {first_block} of {first} and block {second_block} of {second} share byte {byte} of storage {storage}; an \
+         id of a pool belongs to one group at a time, so blocks of different ids must lie apart; give both groups one \
+         block_stride and keep the pages of a block within it, or move them apart"
+    )]
+    BlocksOverlap {
+        /// One part.
+        first: CellOf,
+        /// Its block.
+        first_block: BlockId,
+        /// The other part.
+        second: CellOf,
+        /// Its block.
+        second_block: BlockId,
+        /// Storage of both.
+        storage: StorageIndex,
+        /// Offset in the storage of the first byte that the two blocks share.
+        byte: u64,
     },
     /// It could not be shown within reason that a part's cells do not share bytes.
     #[error(

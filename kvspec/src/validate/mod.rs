@@ -6,6 +6,7 @@
 //! | ranks, context parallelism | `topology` |
 //! | groups, layers, parts: names, counts, units, states, bounds | `layers` |
 //! | cells that share bytes | `overlaps` |
+//! | blocks of unlike ids of one pool that share bytes | `overlays` |
 //!
 //! What they find is a [`Finding`], in the [words](PartField) of the spec; [`Findings`] are all of one spec.
 //!
@@ -16,6 +17,7 @@ mod finding;
 mod findings;
 mod layers;
 mod overlaps;
+mod overlays;
 mod storages;
 mod topology;
 mod words;

@@ -1,21 +1,24 @@
 //! Cells that share bytes: within a part, between parts of a group, between pools.
 //!
-//! Groups of one pool overlay each other freely, so two searches are made in each storage: one among the parts of
-//! each group, one among all parts for pairs of unlike pools.
+//! Three searches are made in each storage: among the parts of each group, among all parts for pairs of unlike pools,
+//! and among the parts of each pool for pairs of unlike groups. The groups of a pool lie over each other, so for these
+//! it is asked whether blocks of *unlike ids* meet (`overlays`); parts that lie in one row, within one block stride of
+//! each other, never do.
 //!
 //! A row can have hundreds of parts, so pairs are not simply all compared. Parts are sifted first: taken modulo
 //! the strides of the outer loops, which nearly always agree over a row, each is one interval, and parts whose
 //! intervals are apart on that circle are disjoint. What remains together is sifted again by the next smaller
 //! stride, and only what no stride tells apart is compared exactly, pair by pair ([`Family::overlap`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::finding::Finding;
 use super::layers::Placed;
+use super::overlays::{Blocks, Clash, Undecided, clash};
 use super::words::CellOf;
 use crate::divisor::gcd;
 use crate::family::{Budget, Family, Overlap};
-use crate::ids::{GroupId, PoolId, StorageIndex};
+use crate::ids::{BlockId, GroupId, PoolId, StorageIndex};
 
 /// Steps of exact comparison for one spec; a second at worst.
 const BUDGET: u64 = 1_000_000;
@@ -27,22 +30,25 @@ const MAX_SIFTS: usize = 8;
 pub(super) fn check(placed: &[Placed<'_>], findings: &mut Vec<Finding>) {
     let mut search = Search { findings, budget: Budget(BUDGET), listed: 0 };
     let mut groups: BTreeMap<(StorageIndex, GroupId), Vec<Item<'_>>> = BTreeMap::new();
-    let mut pools: BTreeMap<StorageIndex, BTreeSet<PoolId>> = BTreeMap::new();
     for &placed in placed {
-        let Some(item) = Item::new(placed) else { continue };
+        let item = Item::new(placed);
         search.within(&item);
-        pools.entry(placed.part.storage).or_default().insert(placed.group.pool);
         groups.entry((placed.part.storage, placed.layer.group)).or_default().push(item);
     }
-    for items in groups.values() {
+    let mut pools: BTreeMap<(StorageIndex, PoolId), Vec<&Item<'_>>> = BTreeMap::new();
+    for (&(storage, _), items) in &groups {
         search.sift(items.iter().collect(), None, 0, Pairs::All);
-    }
-    for (&storage, pools) in &pools {
-        if pools.len() > 1 {
-            let all = (storage, GroupId(0))..=(storage, GroupId(u32::MAX));
-            let items = groups.range(all).flat_map(|(_, items)| items).collect();
-            search.sift(items, None, 0, Pairs::UnlikePools);
+        if let Some(first) = items.first() {
+            pools.entry((storage, first.pool())).or_default().extend(items);
         }
+    }
+    let mut storages: BTreeMap<StorageIndex, Vec<&Item<'_>>> = BTreeMap::new();
+    for ((storage, _), items) in pools {
+        storages.entry(storage).or_default().extend(&items);
+        search.sift(items, None, 0, Pairs::UnlikeGroups);
+    }
+    for items in storages.into_values() {
+        search.sift(items, None, 0, Pairs::UnlikePools);
     }
 }
 
@@ -54,24 +60,67 @@ struct Item<'a> {
     family: Family,
 }
 
+/// Pairs of parts that a search is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pairs {
     All,
     UnlikePools,
+    /// Of one pool; blocks of equal ids may share bytes.
+    UnlikeGroups,
+}
+
+impl Pairs {
+    fn has(self, first: &Item<'_>, second: &Item<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::UnlikePools => first.pool() != second.pool(),
+            Self::UnlikeGroups => first.placed.layer.group != second.placed.layer.group,
+        }
+    }
+
+    /// Whether there can be anything to find among the items.
+    fn any(self, items: &[&Item<'_>]) -> bool {
+        let Some((first, rest)) = items.split_first() else { return false };
+        rest.iter().any(|item| self.has(first, item)) && (self != Self::UnlikeGroups || Rows::new(items).num > 1)
+    }
+}
+
+/// Rows of parts of one pool: those of one block stride, by offset, while they fit into it. Blocks of unlike ids of one
+/// row are apart.
+struct Rows {
+    /// For each item, in order of their starts, the number of its row.
+    of: Vec<usize>,
+    num: usize,
+}
+
+impl Rows {
+    /// Rows of items that are sorted by start.
+    fn new(items: &[&Item<'_>]) -> Self {
+        let mut open: HashMap<u64, (u64, usize)> = HashMap::new();
+        let mut num = 0;
+        let of = items.iter().map(|item| {
+            let (start, stride) = (item.placed.part.offset, item.placed.part.block_stride);
+            let span = item.page_span();
+            let fits = |&&(first, _): &&(u64, usize)| start.saturating_add(span) - first <= stride;
+            if let Some(&(_, row)) = open.get(&stride).filter(fits) {
+                return row;
+            }
+            // What is longer than a stride shares its row with nothing.
+            if span <= stride {
+                open.insert(stride, (start, num));
+            }
+            num += 1;
+            num - 1
+        });
+        Self { of: of.collect(), num }
+    }
 }
 
 impl<'a> Item<'a> {
-    fn new(placed: Placed<'a>) -> Option<Self> {
+    fn new(placed: Placed<'a>) -> Self {
         let mut family = Family::of_part(placed.part, placed.group.num_blocks);
-        family.loops.sort_unstable_by_key(|&(_, stride)| std::cmp::Reverse(stride));
-        while let Some(&(count, stride)) = family.loops.last() {
-            if stride != family.run {
-                break;
-            }
-            family.run = family.run.checked_mul(count)?;
-            family.loops.pop();
-        }
-        Some(Self { placed, family })
+        family.fold();
+        Self { placed, family }
     }
 
     fn pool(&self) -> PoolId {
@@ -83,6 +132,13 @@ impl<'a> Item<'a> {
         // Every cell lies in the storage, so no sum is above its length.
         let inner = self.family.loops.iter().filter(|&&(_, stride)| stride < bound);
         inner.fold(self.family.run, |span, &(count, stride)| span.saturating_add((count - 1).saturating_mul(stride)))
+    }
+
+    /// Bytes from the first to behind the last byte of block 0.
+    fn page_span(&self) -> u64 {
+        let part = self.placed.part;
+        let axes = part.tokens.iter().chain([&part.units]);
+        axes.fold(part.content, |span, axis| span.saturating_add((axis.count - 1).saturating_mul(axis.stride)))
     }
 
     fn name(&self) -> CellOf {
@@ -134,8 +190,8 @@ impl Search<'_> {
 
     /// Looks for overlaps among items; strides of at least `bound` have been used for sifting already.
     fn sift(&mut self, mut items: Vec<&Item<'_>>, bound: Option<u64>, depth: usize, pairs: Pairs) {
-        let one_pool = |items: &[&Item<'_>]| items.iter().all(|item| item.pool() == items[0].pool());
-        if items.len() < 2 || self.ended() || (pairs == Pairs::UnlikePools && one_pool(&items)) {
+        items.sort_by_key(|item| item.family.start);
+        if self.ended() || !pairs.any(&items) {
             return;
         }
         let mut bound = bound;
@@ -173,9 +229,11 @@ impl Search<'_> {
     /// Compares all pairs exactly.
     fn compare(&mut self, mut items: Vec<&Item<'_>>, pairs: Pairs) {
         items.sort_by_key(|item| item.family.start);
+        let rows = (pairs == Pairs::UnlikeGroups).then(|| Rows::new(&items));
         for (index, first) in items.iter().enumerate() {
             let end = first.family.start.saturating_add(first.span_below(u64::MAX));
-            for second in items[index + 1..].iter().take_while(|second| second.family.start < end) {
+            let behind = items.iter().enumerate().skip(index + 1);
+            for (at, second) in behind.take_while(|(_, second)| second.family.start < end) {
                 if self.ended() {
                     return;
                 }
@@ -185,21 +243,44 @@ impl Search<'_> {
                     self.listed = MAX_LISTED + 1;
                     return;
                 }
-                if pairs == Pairs::UnlikePools && first.pool() == second.pool() {
-                    continue;
+                let in_one_row = rows.as_ref().is_some_and(|rows| rows.of[index] == rows.of[at]);
+                if pairs.has(first, second) && !in_one_row {
+                    self.compare_two(first, second, pairs);
                 }
-                match first.family.overlap(&second.family, &mut self.budget) {
-                    Overlap::Disjoint => {}
-                    Overlap::Overlapping { distance } => {
-                        let (distance, first_content) =
-                            self.cells_that_meet(first, second).unwrap_or((distance, first.family.run));
-                        let (first, second) = (first.name(), second.name());
-                        self.report(Finding::PartsOverlap { first, second, storage, distance, first_content });
-                    }
-                    Overlap::Unknown => {
-                        self.report(Finding::PartsUndecided { first: first.name(), second: second.name(), storage });
+            }
+        }
+    }
+
+    fn compare_two(&mut self, first: &Item<'_>, second: &Item<'_>, pairs: Pairs) {
+        let storage = first.placed.part.storage;
+        let met = first.family.overlap(&second.family, &mut self.budget);
+        let undecided = || Finding::PartsUndecided { first: first.name(), second: second.name(), storage };
+        match met {
+            Overlap::Disjoint => {}
+            Overlap::Unknown => self.report(undecided()),
+            Overlap::Overlapping { .. } if pairs == Pairs::UnlikeGroups => {
+                let blocks = |item: &Item<'_>| Blocks::of(item.placed.part, item.placed.group.num_blocks);
+                match clash(&blocks(first), &blocks(second), &mut self.budget) {
+                    Ok(None) => {}
+                    Err(Undecided) => self.report(undecided()),
+                    Ok(Some(Clash { first_block, second_block, byte })) => {
+                        let id = |block: u64| BlockId(u32::try_from(block).unwrap_or(u32::MAX));
+                        self.report(Finding::BlocksOverlap {
+                            first: first.name(),
+                            first_block: id(first_block),
+                            second: second.name(),
+                            second_block: id(second_block),
+                            storage,
+                            byte,
+                        });
                     }
                 }
+            }
+            Overlap::Overlapping { distance } => {
+                let (distance, first_content) =
+                    self.cells_that_meet(first, second).unwrap_or((distance, first.family.run));
+                let (first, second) = (first.name(), second.name());
+                self.report(Finding::PartsOverlap { first, second, storage, distance, first_content });
             }
         }
     }
