@@ -1,5 +1,6 @@
 //! Which blocks to move: block lists by group and side.
 
+use kvspec::text::Short;
 use kvspec::{BlockId, GroupId};
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +89,7 @@ impl Request {
 
 /// A request that is not in its JSON form.
 #[derive(Debug, thiserror::Error)]
-#[error("request field {path}: {source}")]
+#[error("request field {}: {}", Short(path), Short(&source.to_string()))]
 pub struct JsonError {
     /// Path to the field, such as `local[0].blocks[3]`.
     pub path: String,

@@ -2,6 +2,7 @@
 
 use crate::arrange::ArrangeError;
 use crate::tensors::TensorError;
+use crate::text::Short;
 use crate::validate::Findings;
 
 /// Errors of this crate.
@@ -13,7 +14,7 @@ pub enum SpecError {
     Invalid(Findings),
 
     /// The text is not a spec in JSON.
-    #[error("{path}: {source}")]
+    #[error("{}: {}", Short(path), Short(&source.to_string()))]
     Json {
         /// Path of the field, such as `layers[3].parts[0].units.count`; `.` for the whole text.
         path: String,

@@ -50,11 +50,15 @@ pub enum Overlap {
     Unknown,
 }
 
-/// How much searching [`Family::overlap`] may do. One budget can be handed through many calls.
+/// How much work may be done, in steps of about ten nanoseconds. One budget can be handed through many calls, so that
+/// all that a peer's word sets in motion has one bound. A step is charged for what it costs, not for being one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(pub u64);
 
 impl Budget {
+    /// What everything may cost that connecting a peer sets in motion: a tenth of a second.
+    pub const CONNECT: Budget = Budget(10_000_000);
+
     /// Takes `amount` off the budget; `false` when it is used up.
     pub fn spend(&mut self, amount: u64) -> bool {
         match self.0.checked_sub(amount) {
@@ -71,9 +75,9 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// Two million steps: some tens of milliseconds.
+    /// A fifth of a second at most.
     fn default() -> Self {
-        Self(2_000_000)
+        Self(20_000_000)
     }
 }
 
@@ -204,6 +208,13 @@ const MAX_TERMS: usize = 128;
 #[derive(Debug)]
 struct OutOfBudget;
 
+/// Steps for each term of a problem that is set up.
+const TERM_STEPS: u64 = 4;
+/// Steps for a value of one variable that is tried.
+const NODE_STEPS: u64 = 6;
+/// Steps for a round of Euclid's algorithm.
+const EUCLID_STEPS: u64 = 6;
+
 /// Is there `0 ≤ xₖ ≤ nₖ` with `low ≤ Σ xₖ·sₖ ≤ high`?
 struct Problem {
     /// `(n, s)` with n, s ≥ 1, by descending stride, strides distinct.
@@ -236,14 +247,14 @@ impl Problem {
 
     /// A reachable sum in `low..=high`.
     fn solve(&self, low: i128, high: i128, budget: &mut Budget) -> Result<Option<i128>, OutOfBudget> {
-        if self.terms.len() > MAX_TERMS {
+        if !budget.spend(self.terms.len() as u64 * TERM_STEPS) || self.terms.len() > MAX_TERMS {
             return Err(OutOfBudget);
         }
         if low > high { Ok(None) } else { self.search(0, low, high, budget) }
     }
 
     fn search(&self, k: usize, low: i128, high: i128, budget: &mut Budget) -> Result<Option<i128>, OutOfBudget> {
-        if !budget.spend(1) {
+        if !budget.spend(NODE_STEPS) {
             return Err(OutOfBudget);
         }
         if high < 0 || low > self.reach[k] {
@@ -267,7 +278,7 @@ impl Problem {
         match self.terms.len() - k {
             // The divisor test above has found a multiple of the one stride.
             1 => return Ok(Some(high / s * s)),
-            2 => return Ok(two_terms(first, last, s, self.terms[k + 1], low, high)),
+            2 => return two_terms((first, last, s), self.terms[k + 1], (low, high), budget),
             _ => {}
         }
         // The next loops' reach decides how many values of x come into question: one or two when strides nest.
@@ -284,9 +295,14 @@ impl Problem {
 
 /// A sum `x·s + y·t` in `low..=high` with `first ≤ x ≤ last` and `0 ≤ y ≤ n`, where every such x leaves an
 /// interval that meets `0..=n·t`.
-fn two_terms(first: i128, last: i128, s: i128, (n, t): (i128, i128), low: i128, high: i128) -> Option<i128> {
+fn two_terms(
+    (first, last, s): (i128, i128, i128),
+    (n, t): (i128, i128),
+    (low, high): (i128, i128),
+    budget: &mut Budget,
+) -> Result<Option<i128>, OutOfBudget> {
     if first > last {
-        return None;
+        return Ok(None);
     }
     // A multiple of t lies in [low - x·s, high - x·s] when (high - x·s) mod t ≤ high - low. It may lie outside
     // 0..=n·t, but then the nearer end lies in the interval as well.
@@ -297,28 +313,28 @@ fn two_terms(first: i128, last: i128, s: i128, (n, t): (i128, i128), low: i128, 
         let at_first = (high - first * s).rem_euclid(t);
         // at_first - k·s ≡ something in 0..=width, that is k·s ≡ at_first - width ..= at_first.
         let (l, r) = (at_first - width, at_first);
-        if l <= 0 { Some(0) } else { first_hit(s.rem_euclid(t), t, l, r) }
+        if l <= 0 { Some(0) } else { first_hit(s.rem_euclid(t), t, l, r, budget)? }
     };
-    let x = first.checked_add(steps?)?;
-    if x > last {
-        return None;
-    }
+    let Some(x) = steps.and_then(|steps| first.checked_add(steps)).filter(|&x| x <= last) else { return Ok(None) };
     let y = (high - x * s).div_euclid(t).clamp(0, n);
-    Some(x * s + y * t)
+    Ok(Some(x * s + y * t))
 }
 
 /// The least `k ≥ 0` with `l ≤ a·k mod m ≤ r`, where `0 ≤ a < m` and `0 < l ≤ r < m`.
-fn first_hit(a: i128, m: i128, l: i128, r: i128) -> Option<i128> {
+fn first_hit(a: i128, m: i128, l: i128, r: i128, budget: &mut Budget) -> Result<Option<i128>, OutOfBudget> {
+    if !budget.spend(EUCLID_STEPS) {
+        return Err(OutOfBudget);
+    }
     if a == 0 {
-        return None;
+        return Ok(None);
     }
     let direct = ceil_div(l, a);
     if direct * a <= r {
-        return Some(direct);
+        return Ok(Some(direct));
     }
     // No multiple of a lies in l..=r, so a·k - m·j does for some j > 0: m·j ≡ -r ..= -l (mod a).
-    let j = first_hit(m % a, a, (-r).rem_euclid(a), (-l).rem_euclid(a))?;
-    Some(ceil_div(l + m * j, a))
+    let j = first_hit(m % a, a, (-r).rem_euclid(a), (-l).rem_euclid(a), budget)?;
+    Ok(j.map(|j| ceil_div(l + m * j, a)))
 }
 
 fn ceil_div(a: i128, b: i128) -> i128 {
@@ -386,7 +402,7 @@ mod tests {
             let (a, l) = (a % m, 1 + l % (m - 1));
             let r = (l + w).min(m - 1);
             let expected = (0..m).find(|k| (l..=r).contains(&(a * k % m)));
-            prop_assert_eq!(first_hit(a, m, l, r), expected);
+            prop_assert_eq!(first_hit(a, m, l, r, &mut Budget::default()).unwrap(), expected);
         }
     }
 
@@ -402,7 +418,7 @@ mod tests {
 
     #[test]
     fn billions_of_interleaved_blocks_with_unlike_strides_take_few_steps() {
-        let mut budget = Budget(50);
+        let mut budget = Budget(400);
         let a = Family::new(0, 6, [(4_000_000_000, 1024)]);
         let b = Family::new(7, 1, [(3_000_000_000, 1000)]);
         assert_eq!(a.overlap(&b, &mut budget), Overlap::Disjoint);
@@ -415,7 +431,7 @@ mod tests {
         let primes = [1_000_003u64, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_000_117, 1_000_121];
         let a = Family::new(0, 1, primes.map(|p| (1_000_000, 2 * p)));
         let b = Family::new(1_000_000_000_001, 1, primes.map(|p| (1_000_000, 2 * p + 2)));
-        assert_eq!(a.overlap(&b, &mut Budget(2)), Overlap::Disjoint);
+        assert_eq!(a.overlap(&b, &mut Budget(80)), Overlap::Disjoint);
     }
 
     #[test]

@@ -49,6 +49,7 @@
 //! | [`ids`], [`topology`], [`sharding`], [`states`] | the words it uses: indices, ranks, owned units, tokens per state |
 //! | [`valid`], [`validate`] | is it sound, and what is wrong with it? |
 //! | [`family`] | do two strided families share a byte, over billions of blocks? |
+//! | [`text`], [`bounded`] | how long are names and lists of findings? |
 //! | [`divisor`] | what do two strides or periods have in common? |
 //! | [`kinds`] | what does the page of a GQA, MLA, Mamba2, NVFP4 … layer hold? |
 //! | [`arrange`] | where do pages go in a layout? |
@@ -63,6 +64,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrange;
+pub mod bounded;
 pub mod divisor;
 pub mod error;
 pub mod family;
@@ -73,6 +75,7 @@ pub mod sharding;
 pub mod spec;
 pub mod states;
 pub mod tensors;
+pub mod text;
 pub mod topology;
 pub mod valid;
 pub mod validate;

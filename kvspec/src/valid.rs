@@ -6,8 +6,12 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crate::error::SpecError;
+use crate::family::Budget;
 use crate::sharding::{Sharding, owned_units};
 use crate::spec::{CacheSpec, Group, Layer, Part, Storage, Usage};
+
+/// Work that [`CacheSpec::validate`] may do: half a second at most.
+const MAX_STEPS: u64 = 50_000_000;
 
 /// A [`CacheSpec`] that passed validation. Cheap to clone; immutable.
 ///
@@ -24,11 +28,20 @@ impl CacheSpec {
     /// # Errors
     ///
     /// [`SpecError::Invalid`] with all findings.
-    pub fn validate(mut self) -> Result<ValidSpec, SpecError> {
+    pub fn validate(self) -> Result<ValidSpec, SpecError> {
+        self.validate_within(&mut Budget(MAX_STEPS))
+    }
+
+    /// The same within a budget of work, which what is done is taken off: for specs that somebody else has written.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError::Invalid`] with all findings, also for a spec that it would take more work to check.
+    pub fn validate_within(mut self, budget: &mut Budget) -> Result<ValidSpec, SpecError> {
         for part in self.layers.iter_mut().flat_map(|layer| &mut layer.parts) {
             part.tokens_per_state = part.tokens_per_state.reduced();
         }
-        crate::validate::check(&self).map_err(SpecError::Invalid)?;
+        crate::validate::check(&self, budget).map_err(SpecError::Invalid)?;
         Ok(ValidSpec(Arc::new(self)))
     }
 }

@@ -264,7 +264,8 @@ fn stored_states_are_those_of_the_tokens() {
         spec.layers[0].parts[0].tokens = vec![huge, huge];
     });
     assert!(
-        matches!(findings.as_slice(), [Finding::TooManyStates { num_axes: 2, .. }, Finding::CellsOverlap { .. }]),
+        // Its cells overlap as well; but what is wrong by itself is not searched.
+        matches!(findings.as_slice(), [Finding::TooManyStates { num_axes: 2, .. }]),
         "{findings:?}"
     );
 }

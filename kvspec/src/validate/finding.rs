@@ -1,6 +1,6 @@
 //! One thing that is wrong with a spec.
 
-use super::words::{CellOf, Dimension, PartField};
+use super::words::{CellOf, Dimension, PartField, TextOf};
 use crate::ids::{BlockId, GroupId, LayerIndex, LayerName, PartName, StorageIndex};
 use crate::spec::MemKind;
 use crate::states::TokensPerState;
@@ -17,6 +17,17 @@ pub enum Finding {
         given: u32,
         /// The version that is read.
         known: u32,
+    },
+
+    /// A text is longer than any real one.
+    #[error("{text} has {len} bytes, and at most {limit} are allowed; shorten it on all workers alike")]
+    TextTooLong {
+        /// Which text.
+        text: TextOf,
+        /// Its bytes.
+        len: usize,
+        /// Bound.
+        limit: usize,
     },
 
     // Topology.
@@ -215,6 +226,21 @@ pub enum Finding {
         part: PartName,
         /// Which number.
         field: PartField,
+    },
+
+    /// A part has more token axes than any layout.
+    #[error(
+        "layer {layer}: part {part}: tokens has {given} axes, and at most {limit} are allowed; join those of one stride"
+    )]
+    TooManyAxes {
+        /// The layer.
+        layer: LayerName,
+        /// The part.
+        part: PartName,
+        /// Axes given.
+        given: usize,
+        /// Bound.
+        limit: usize,
     },
 
     // Units of a part.
@@ -430,6 +456,23 @@ pub enum Finding {
         storage: StorageIndex,
         /// Steps that were made.
         steps: u64,
+    },
+    /// Checking the spec takes more work than it was given.
+    #[error(
+        "checking {parts} parts takes more than the {steps} steps that are allowed; describe the caches in fewer parts, or \
+         use strides of which each is a multiple of the next smaller one"
+    )]
+    TooMuchWork {
+        /// Parts of the spec.
+        parts: usize,
+        /// Steps that were allowed.
+        steps: u64,
+    },
+    /// More is wrong than is listed.
+    #[error("and {more} more")]
+    More {
+        /// Findings that are not listed.
+        more: usize,
     },
     /// The search for overlaps was ended after many.
     #[error("after {listed} findings on overlapping cells the search was ended; there may be more")]

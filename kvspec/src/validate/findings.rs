@@ -5,7 +5,8 @@ use std::ops::Deref;
 
 use super::finding::Finding;
 
-/// Everything that is wrong with a spec; never empty in an error.
+/// Everything that is wrong with a spec; never empty in an error. Of very many the first are listed, and the last entry
+/// counts the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings(pub(crate) Vec<Finding>);
 
@@ -22,7 +23,8 @@ impl fmt::Display for Findings {
         match self.0.as_slice() {
             [one] => one.fmt(f),
             all => {
-                write!(f, "{} findings", all.len())?;
+                let more = all.iter().map(|finding| if let Finding::More { more } = finding { more - 1 } else { 0 });
+                write!(f, "{} findings", all.len() + more.sum::<usize>())?;
                 all.iter().try_for_each(|finding| write!(f, "\n  - {finding}"))
             }
         }

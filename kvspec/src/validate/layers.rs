@@ -4,12 +4,16 @@ use std::collections::{HashMap, HashSet};
 
 use super::finding::Finding;
 use super::words::PartField;
+use crate::bounded::Bounded;
 use crate::ids::{GroupId, LayerIndex};
 use crate::sharding::{Sharding, owned_units};
 use crate::spec::{CacheSpec, Group, Layer, Part, Storage, Usage};
 use crate::topology::Shard;
 
-/// A part of which every cell lies in its storage.
+/// Token axes that a part may have. More than 63 of more than one position do not fit into 64 bits of addresses.
+const MAX_AXES: usize = 64;
+
+/// A part with which nothing is wrong by itself: every cell lies in its storage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed<'a> {
     pub(super) layer: &'a Layer,
@@ -18,7 +22,7 @@ pub(super) struct Placed<'a> {
 }
 
 /// Checks groups, layers and parts; the parts whose cells may be looked at for overlaps.
-pub(super) fn check<'a>(spec: &'a CacheSpec, topology_holds: bool, findings: &mut Vec<Finding>) -> Vec<Placed<'a>> {
+pub(super) fn check<'a>(spec: &'a CacheSpec, topology_holds: bool, findings: &mut Bounded<Finding>) -> Vec<Placed<'a>> {
     check_groups(spec, findings);
     let mut names: HashMap<&str, LayerIndex> = HashMap::with_capacity(spec.layers.len());
     let mut placed = Vec::new();
@@ -37,7 +41,7 @@ pub(super) fn check<'a>(spec: &'a CacheSpec, topology_holds: bool, findings: &mu
     placed
 }
 
-fn check_groups(spec: &CacheSpec, findings: &mut Vec<Finding>) {
+fn check_groups(spec: &CacheSpec, findings: &mut Bounded<Finding>) {
     let used: HashSet<GroupId> = spec.layers.iter().map(|layer| layer.group).collect();
     for (group, id) in spec.groups.iter().zip(0..) {
         let id = GroupId(id);
@@ -61,7 +65,7 @@ fn check_layer<'a>(
     layer: &'a Layer,
     topology_holds: bool,
     placed: &mut Vec<Placed<'a>>,
-    findings: &mut Vec<Finding>,
+    findings: &mut Bounded<Finding>,
 ) {
     if layer.parts.is_empty() {
         findings.push(Finding::NoParts { layer: layer.name.clone() });
@@ -73,7 +77,13 @@ fn check_layer<'a>(
     }
     check_names(layer, findings);
     for part in &layer.parts {
+        let before = findings.len();
         let check = PartCheck { spec, layer, part };
+        if part.tokens.len() > MAX_AXES {
+            let (layer, part, given) = (layer.name.clone(), part.name.clone(), part.tokens.len());
+            findings.push(Finding::TooManyAxes { layer, part, given, limit: MAX_AXES });
+            continue;
+        }
         let counted = check.counts(findings);
         if topology_holds {
             check.units(group, findings);
@@ -81,14 +91,15 @@ fn check_layer<'a>(
         let storage = check.storage(findings);
         if let (true, Some(group)) = (counted, group) {
             check.states(group, findings);
-            if storage.is_some_and(|storage| check.bounds(group, storage, findings)) {
+            let in_bounds = storage.is_some_and(|storage| check.bounds(group, storage, findings));
+            if in_bounds && findings.len() == before {
                 placed.push(Placed { layer, part, group });
             }
         }
     }
 }
 
-fn check_names(layer: &Layer, findings: &mut Vec<Finding>) {
+fn check_names(layer: &Layer, findings: &mut Bounded<Finding>) {
     let mut twice = |part: &Part| {
         findings.push(Finding::PartTwice { layer: layer.name.clone(), part: part.name.clone() });
     };
@@ -113,7 +124,7 @@ struct PartCheck<'a> {
 
 impl<'a> PartCheck<'a> {
     /// Counts of at least 1; whether all are.
-    fn counts(&self, findings: &mut Vec<Finding>) -> bool {
+    fn counts(&self, findings: &mut Bounded<Finding>) -> bool {
         let Self { layer, part, .. } = *self;
         let before = findings.len();
         let mut zero = |value: u64, field: PartField| {
@@ -134,7 +145,7 @@ impl<'a> PartCheck<'a> {
     }
 
     /// Units that agree with the topology, and with context parallelism.
-    fn units(&self, group: Option<&Group>, findings: &mut Vec<Finding>) {
+    fn units(&self, group: Option<&Group>, findings: &mut Bounded<Finding>) {
         let Self { spec, layer, part } = *self;
         let (tp, dcp) = (spec.topology.tp, spec.topology.dcp);
         let Sharding::Sharded { total, first } = part.sharding else { return };
@@ -175,7 +186,7 @@ impl<'a> PartCheck<'a> {
     }
 
     /// The part's storage.
-    fn storage(&self, findings: &mut Vec<Finding>) -> Option<&'a Storage> {
+    fn storage(&self, findings: &mut Bounded<Finding>) -> Option<&'a Storage> {
         let Self { spec, layer, part } = *self;
         let storage = spec.storages.get(part.storage.index());
         if storage.is_none() {
@@ -190,7 +201,7 @@ impl<'a> PartCheck<'a> {
     }
 
     /// As many stored states as the tokens of a block make.
-    fn states(&self, group: &Group, findings: &mut Vec<Finding>) {
+    fn states(&self, group: &Group, findings: &mut Bounded<Finding>) {
         let Self { layer, part, .. } = *self;
         let stored = part.tokens.iter().try_fold(1u64, |product, axis| product.checked_mul(axis.count));
         let (layer, part_name) = (&layer.name, &part.name);
@@ -216,7 +227,7 @@ impl<'a> PartCheck<'a> {
     }
 
     /// Whether every cell lies in the storage.
-    fn bounds(&self, group: &Group, storage: &Storage, findings: &mut Vec<Finding>) -> bool {
+    fn bounds(&self, group: &Group, storage: &Storage, findings: &mut Bounded<Finding>) -> bool {
         let Self { layer, part, .. } = *self;
         let num_blocks = group.num_blocks;
         if num_blocks == 0 || num_blocks > u64::from(u32::MAX) {

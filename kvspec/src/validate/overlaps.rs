@@ -16,19 +16,19 @@ use super::finding::Finding;
 use super::layers::Placed;
 use super::overlays::{Blocks, Clash, Undecided, clash};
 use super::words::CellOf;
+use crate::bounded::Bounded;
 use crate::divisor::gcd;
 use crate::family::{Budget, Family, Overlap};
 use crate::ids::{BlockId, GroupId, PoolId, StorageIndex};
 
-/// Steps of exact comparison for one spec; a second at worst.
-const BUDGET: u64 = 1_000_000;
-/// Findings on overlaps after which the search ends: the first ones tell the story.
-const MAX_LISTED: usize = 100;
+/// Steps of a budget for each part at each sift, and for each pair that is looked at.
+const SIFT_STEPS: u64 = 10;
+const PAIR_STEPS: u64 = 1;
 /// Strides by which parts are sifted before pairs are compared.
 const MAX_SIFTS: usize = 8;
 
-pub(super) fn check(placed: &[Placed<'_>], findings: &mut Vec<Finding>) {
-    let mut search = Search { findings, budget: Budget(BUDGET), listed: 0 };
+pub(super) fn check(placed: &[Placed<'_>], findings: &mut Bounded<Finding>, budget: &mut Budget) {
+    let mut search = Search { findings, steps: budget.0, budget, listed: 0, ended: false };
     let mut groups: BTreeMap<(StorageIndex, GroupId), Vec<Item<'_>>> = BTreeMap::new();
     for &placed in placed {
         let item = Item::new(placed);
@@ -148,35 +148,47 @@ impl<'a> Item<'a> {
 }
 
 struct Search<'f> {
-    findings: &'f mut Vec<Finding>,
-    budget: Budget,
+    findings: &'f mut Bounded<Finding>,
+    /// What the budget was at the beginning.
+    steps: u64,
+    budget: &'f mut Budget,
     listed: usize,
+    ended: bool,
 }
 
 impl Search<'_> {
-    /// Whether the search has ended early.
-    fn ended(&self) -> bool {
-        self.listed > MAX_LISTED
+    fn report(&mut self, finding: Finding) {
+        if self.ended {
+            return;
+        }
+        if self.findings.is_full() {
+            self.findings.push_last(Finding::MoreOverlaps { listed: self.listed });
+            self.ended = true;
+            return;
+        }
+        self.findings.push(finding);
+        self.listed += 1;
     }
 
-    fn report(&mut self, finding: Finding) {
-        if self.listed < MAX_LISTED {
-            self.findings.push(finding);
-        } else if self.listed == MAX_LISTED {
-            self.findings.push(Finding::MoreOverlaps { listed: MAX_LISTED });
+    /// Takes steps off the budget; the search ends with it.
+    fn spend(&mut self, steps: u64, storage: StorageIndex) -> bool {
+        let left = self.budget.spend(steps);
+        if !left && !self.ended {
+            self.findings.push_last(Finding::OverlapsUnsearched { storage, steps: self.steps });
+            self.ended = true;
         }
-        self.listed = (self.listed + 1).min(MAX_LISTED + 1);
+        left
     }
 
     /// Looks for two cells of one part that share bytes.
     fn within(&mut self, item: &Item<'_>) {
-        if self.ended() {
+        if self.ended {
             return;
         }
         let Placed { layer, part, group } = item.placed;
         let family = Family::of_part(part, group.num_blocks);
         let (layer, name) = (&layer.name, &part.name);
-        match family.overlap_self(&mut self.budget) {
+        match family.overlap_self(self.budget) {
             Overlap::Disjoint => {}
             Overlap::Overlapping { distance } => self.report(Finding::CellsOverlap {
                 layer: layer.clone(),
@@ -191,11 +203,15 @@ impl Search<'_> {
     /// Looks for overlaps among items; strides of at least `bound` have been used for sifting already.
     fn sift(&mut self, mut items: Vec<&Item<'_>>, bound: Option<u64>, depth: usize, pairs: Pairs) {
         items.sort_by_key(|item| item.family.start);
-        if self.ended() || !pairs.any(&items) {
+        if self.ended || !pairs.any(&items) {
             return;
         }
+        let storage = items[0].placed.part.storage;
         let mut bound = bound;
         for depth in depth..MAX_SIFTS {
+            if !self.spend(items.len() as u64 * SIFT_STEPS, storage) {
+                return;
+            }
             // First by the whole extents, which is modulo nothing; then by ever smaller strides.
             let modulus = if depth == 0 {
                 None
@@ -234,13 +250,7 @@ impl Search<'_> {
             let end = first.family.start.saturating_add(first.span_below(u64::MAX));
             let behind = items.iter().enumerate().skip(index + 1);
             for (at, second) in behind.take_while(|(_, second)| second.family.start < end) {
-                if self.ended() {
-                    return;
-                }
-                let storage = first.placed.part.storage;
-                if !self.budget.spend(1) {
-                    self.report(Finding::OverlapsUnsearched { storage, steps: BUDGET });
-                    self.listed = MAX_LISTED + 1;
+                if self.ended || !self.spend(PAIR_STEPS, first.placed.part.storage) {
                     return;
                 }
                 let in_one_row = rows.as_ref().is_some_and(|rows| rows.of[index] == rows.of[at]);
@@ -253,14 +263,14 @@ impl Search<'_> {
 
     fn compare_two(&mut self, first: &Item<'_>, second: &Item<'_>, pairs: Pairs) {
         let storage = first.placed.part.storage;
-        let met = first.family.overlap(&second.family, &mut self.budget);
+        let met = first.family.overlap(&second.family, self.budget);
         let undecided = || Finding::PartsUndecided { first: first.name(), second: second.name(), storage };
         match met {
             Overlap::Disjoint => {}
             Overlap::Unknown => self.report(undecided()),
             Overlap::Overlapping { .. } if pairs == Pairs::UnlikeGroups => {
                 let blocks = |item: &Item<'_>| Blocks::of(item.placed.part, item.placed.group.num_blocks);
-                match clash(&blocks(first), &blocks(second), &mut self.budget) {
+                match clash(&blocks(first), &blocks(second), self.budget) {
                     Ok(None) => {}
                     Err(Undecided) => self.report(undecided()),
                     Ok(Some(Clash { first_block, second_block, byte })) => {
@@ -289,7 +299,7 @@ impl Search<'_> {
     /// compare the longer runs that cells make up.
     fn cells_that_meet(&mut self, first: &Item<'_>, second: &Item<'_>) -> Option<(i128, u64)> {
         let cells = |item: &Item<'_>| Family::of_part(item.placed.part, item.placed.group.num_blocks);
-        match cells(first).overlap(&cells(second), &mut self.budget) {
+        match cells(first).overlap(&cells(second), self.budget) {
             Overlap::Overlapping { distance } => Some((distance, first.placed.part.content)),
             Overlap::Disjoint | Overlap::Unknown => None,
         }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::finding::Finding;
+use crate::bounded::Bounded;
 use crate::ids::StorageIndex;
 use crate::spec::{CacheSpec, MemKind, Storage};
 
-pub(super) fn check(spec: &CacheSpec, findings: &mut Vec<Finding>) {
+pub(super) fn check(spec: &CacheSpec, findings: &mut Bounded<Finding>) {
     // Each kind of memory is an address space of its own.
     let mut spaces: BTreeMap<MemKind, Vec<(StorageIndex, Storage)>> = BTreeMap::new();
     for (&storage, index) in spec.storages.iter().zip(0..) {

@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::words::Dimension;
+use crate::bounded::Bounded;
 use crate::ids::GroupId;
 use crate::spec::{CacheSpec, Usage};
 
@@ -9,7 +10,7 @@ use crate::spec::{CacheSpec, Usage};
 const MAX_RANKS: u32 = 1 << 16;
 
 /// Checks the topology; whether ranks and sizes are sound enough to derive units from.
-pub(super) fn check(spec: &CacheSpec, findings: &mut Vec<Finding>) -> bool {
+pub(super) fn check(spec: &CacheSpec, findings: &mut Bounded<Finding>) -> bool {
     let topology = &spec.topology;
     let (tp, pp, dcp) = (topology.tp, topology.pp, topology.dcp);
     let before = findings.len();

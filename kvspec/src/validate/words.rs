@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::ids::{GroupId, LayerName, PartName, PoolId};
+use crate::ids::{GroupId, LayerIndex, LayerName, PartName, PoolId};
+use crate::text::Short;
 
 /// A part with everything that says which one it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,39 @@ impl fmt::Display for Dimension {
             Self::Pp => "pp",
             Self::Dcp => "dcp",
         })
+    }
+}
+
+/// A text of a spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextOf {
+    /// The fingerprint's `model`.
+    Model,
+    /// The fingerprint's `revision`.
+    Revision,
+    /// A name in the fingerprint's `extra`.
+    ExtraName,
+    /// The value of this name, which may be shortened, in the fingerprint's `extra`.
+    Extra(String),
+    /// A layer's name.
+    Layer(LayerIndex),
+    /// The name of a part, by its index in the layer.
+    Part(LayerIndex, usize),
+    /// The format of a part, by its index in the layer.
+    Format(LayerIndex, usize),
+}
+
+impl fmt::Display for TextOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model => f.write_str("fingerprint.model"),
+            Self::Revision => f.write_str("fingerprint.revision"),
+            Self::ExtraName => f.write_str("a name in fingerprint.extra"),
+            Self::Extra(name) => write!(f, "fingerprint.extra.{}", Short(name)),
+            Self::Layer(layer) => write!(f, "layers[{layer}].name"),
+            Self::Part(layer, part) => write!(f, "layers[{layer}].parts[{part}].name"),
+            Self::Format(layer, part) => write!(f, "layers[{layer}].parts[{part}].format"),
+        }
     }
 }
 
