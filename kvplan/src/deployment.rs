@@ -4,13 +4,15 @@
 //! rank is there once, that a layer lies on one stage and on every rank of it, that the ranks' units make up the
 //! model, and that two deployments hold the same layers between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use kvspec::{LayerName, PartName, Sharding, ValidSpec};
+use kvspec::bounded::Bounded;
+use kvspec::{Layer, LayerName, Part, PartName, Sharding, ValidSpec};
 
 use serde::Serialize;
 
+use crate::names::PartsByName;
 use crate::pair::difference;
 use crate::refusal::{PairError, Refusal, Side};
 
@@ -118,6 +120,12 @@ pub enum DeploymentFinding {
         /// Units of the whole model.
         total: u64,
     },
+    /// More is wrong than is listed.
+    #[error("and {more} more")]
+    More {
+        /// Findings that are not listed.
+        more: usize,
+    },
     /// Explicit unit ranges of two ranks overlap.
     #[error("layer {layer}: several ranks hold unit {unit} of part {part} by explicit ranges, which must not overlap")]
     UnitsOverlap {
@@ -165,12 +173,16 @@ impl Deployment {
     pub fn new(specs: impl IntoIterator<Item = ValidSpec>) -> Result<Self, DeploymentError> {
         let mut specs: Vec<ValidSpec> = specs.into_iter().collect();
         specs.sort_by_key(Rank::of);
-        let mut findings = Vec::new();
+        let mut findings = Bounded::default();
         check_ranks(&specs, &mut findings);
         if findings.is_empty() {
             check_layers(&specs, &mut findings);
         }
-        if findings.is_empty() { Ok(Self(specs)) } else { Err(DeploymentError { findings }) }
+        if !findings.is_empty() {
+            let findings = findings.into_vec(|more| DeploymentFinding::More { more });
+            return Err(DeploymentError { findings });
+        }
+        Ok(Self(specs))
     }
 
     /// The ranks' specs, in (pp, tp) order.
@@ -191,12 +203,12 @@ impl Deployment {
         };
         let (here, there) = (names(self), names(remote));
         let missing = |layer: &LayerName, missing_at| Refusal::LayerMissing { layer: layer.clone(), missing_at };
-        let refusals: Vec<Refusal> = here
+        let refusals: Bounded<Refusal> = here
             .difference(&there)
             .map(|layer| missing(layer, Side::Remote))
             .chain(there.difference(&here).map(|layer| missing(layer, Side::Local)))
             .collect();
-        if refusals.is_empty() { Ok(()) } else { Err(PairError { refusals }) }
+        if refusals.is_empty() { Ok(()) } else { Err(PairError::of(refusals)) }
     }
 }
 
@@ -233,16 +245,16 @@ pub fn check_union(local: &ValidSpec, peers: &[ValidSpec]) -> Result<Union, Pair
         .filter(|layer| layer.transfer)
         .map(|layer| layer.name.as_str())
         .collect();
-    let refusals: Vec<Refusal> = local
+    let refusals: Bounded<Refusal> = local
         .layers
         .iter()
         .filter(|layer| layer.transfer && !there.contains(layer.name.as_str()))
         .map(|layer| Refusal::LayerMissing { layer: layer.name.clone(), missing_at: Side::Remote })
         .collect();
-    if refusals.is_empty() { Ok(Union::Complete) } else { Err(PairError { refusals }) }
+    if refusals.is_empty() { Ok(Union::Complete) } else { Err(PairError::of(refusals)) }
 }
 
-fn check_ranks(specs: &[ValidSpec], findings: &mut Vec<DeploymentFinding>) {
+fn check_ranks(specs: &[ValidSpec], findings: &mut Bounded<DeploymentFinding>) {
     let Some(first) = specs.first() else {
         findings.push(DeploymentFinding::Empty);
         return;
@@ -277,12 +289,12 @@ fn check_ranks(specs: &[ValidSpec], findings: &mut Vec<DeploymentFinding>) {
     findings.extend(twice.map(|(&rank, &count)| DeploymentFinding::RankTwice { rank, count }));
 }
 
-fn check_layers(specs: &[ValidSpec], findings: &mut Vec<DeploymentFinding>) {
+fn check_layers(specs: &[ValidSpec], findings: &mut Bounded<DeploymentFinding>) {
     let mut stage_of: BTreeMap<&LayerName, u32> = BTreeMap::new();
     for stage in specs.chunk_by(|a, b| a.topology.pp.rank == b.topology.pp.rank) {
         let number = stage[0].topology.pp.rank;
-        let mut listed: BTreeMap<(&LayerName, &PartName), &ValidSpec> = BTreeMap::new();
-        for spec in stage {
+        let mut listed: BTreeMap<(&LayerName, &PartName), usize> = BTreeMap::new();
+        for (at, spec) in stage.iter().enumerate() {
             for layer in spec.layers.iter().filter(|layer| layer.transfer) {
                 let first = *stage_of.entry(&layer.name).or_insert(number);
                 if first != number {
@@ -294,31 +306,48 @@ fn check_layers(specs: &[ValidSpec], findings: &mut Vec<DeploymentFinding>) {
                     });
                 }
                 for part in &layer.parts {
-                    listed.entry((&layer.name, &part.name)).or_insert(spec);
+                    listed.entry((&layer.name, &part.name)).or_insert(at);
                 }
             }
         }
+        let names: Vec<Names<'_>> = stage.iter().map(Names::of).collect();
         for ((layer, part), listed_at) in listed {
-            check_part(stage, layer, part, listed_at, findings);
+            check_part(&names, layer, part, listed_at, findings);
         }
+    }
+}
+
+/// A rank's layers and parts by name.
+struct Names<'a> {
+    spec: &'a ValidSpec,
+    layers: HashMap<&'a str, (&'a Layer, PartsByName<'a>)>,
+}
+
+impl<'a> Names<'a> {
+    fn of(spec: &'a ValidSpec) -> Self {
+        let entry = |layer: &'a Layer| (layer.name.as_str(), (layer, PartsByName::new(layer)));
+        Self { spec, layers: spec.layers.iter().map(entry).collect() }
+    }
+
+    fn find(&self, layer: &LayerName, part: &PartName) -> Option<(&'a ValidSpec, &'a Layer, &'a Part)> {
+        let (layer, parts) = self.layers.get(layer.as_str())?;
+        Some((self.spec, *layer, parts.find(part.as_str())?))
     }
 }
 
 /// Checks one part over the ranks of its stage.
 fn check_part<'a>(
-    ranks: &'a [ValidSpec],
+    ranks: &[Names<'a>],
     layer: &LayerName,
     part: &PartName,
-    listed_at: &'a ValidSpec,
-    findings: &mut Vec<DeploymentFinding>,
+    listed_at: usize,
+    findings: &mut Bounded<DeploymentFinding>,
 ) {
-    let entry = |spec: &'a ValidSpec| {
-        let found = spec.layers.iter().find(|l| l.name == *layer)?;
-        Some((spec, found, found.parts.iter().find(|p| p.name == *part)?))
-    };
-    let Some(listed) = entry(listed_at) else { return };
-    for spec in ranks {
-        let Some(other) = entry(spec) else {
+    let Some(listed) = ranks.get(listed_at).and_then(|names| names.find(layer, part)) else { return };
+    let listed_at = listed.0;
+    for names in ranks {
+        let spec = names.spec;
+        let Some(other) = names.find(layer, part) else {
             let (layer, part) = (layer.clone(), part.clone());
             let (listed_at, missing_at) = (Rank::of(listed_at), Rank::of(spec));
             findings.push(DeploymentFinding::PartMissing { layer, part, listed_at, missing_at });
@@ -332,8 +361,8 @@ fn check_part<'a>(
     }
     let mut owned: Vec<(Range<u64>, bool)> = Vec::new();
     let mut whole = 0;
-    for spec in ranks {
-        let Some((_, _, part)) = entry(spec) else { continue };
+    for names in ranks {
+        let Some((spec, _, part)) = names.find(layer, part) else { continue };
         let Sharding::Sharded { total, first } = part.sharding else { return };
         whole = total;
         owned.push((spec.units_of(part), first.is_some()));

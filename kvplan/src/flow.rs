@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use kvspec::bounded::Bounded;
 use kvspec::{GroupId, LayerName, PartName, Sharding, Usage};
 use serde::Serialize;
 
@@ -141,7 +142,7 @@ type Moved = (BTreeSet<LayerName>, BTreeMap<(Option<UnitRange>, u64), BTreeSet<P
 fn flows_of(plan: &PairPlan) -> Vec<Flow> {
     let (to, from) = (plan.local(), plan.remote());
     let mut shares: BTreeMap<LaneKey, Moved> = BTreeMap::new();
-    for (key, pair) in match_parts(to, from, Op::Read, &mut Vec::new()) {
+    for (key, pair) in match_parts(to, from, Op::Read, &mut Bounded::default()) {
         let (layer, part) = pair.origin.of(to);
         let share = match part.sharding {
             Sharding::Replicated => (None, 1),

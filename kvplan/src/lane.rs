@@ -61,8 +61,15 @@ pub(crate) struct Lane {
     pub(crate) remote: SideRows,
 }
 
-/// Bound on the runs of one block, over all cuts and lanes of a plan.
-pub(crate) const MAX_RUNS: u64 = 1 << 21;
+/// Bytes that the pieces and runs of a plan may take while it is made; what is kept of it is about half.
+const MAX_BYTES: usize = 128 << 20;
+/// Bytes of a piece with its loops, and of the run that it becomes, before and in the template.
+const RUN_BYTES: usize = size_of::<Placed>()
+    + 2 * size_of::<Loop>()
+    + size_of::<(Band, crate::template::Run)>()
+    + size_of::<crate::template::Run>();
+/// Bound on the runs of one block, over all cuts and lanes of a plan, and on the pieces that they are made of.
+pub(crate) const MAX_RUNS: u64 = (MAX_BYTES / RUN_BYTES) as u64;
 
 /// What the caller allows of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +115,8 @@ impl Lane {
         let pieces = *runs_left - limit as u64;
         let spent = pieces.max(num_runs);
         let Some(left) = runs_left.checked_sub(spent) else {
-            return Err(Refusal::TooManyRuns { layer: layer_of(&local, parts), runs: spent, limit: MAX_RUNS });
+            let (layer, before) = (layer_of(&local, parts), MAX_RUNS - *runs_left);
+            return Err(Refusal::TooManyRuns { layer, runs: spent, before, limit: MAX_RUNS });
         };
         *runs_left = left;
         token_steps.sort_unstable();
@@ -196,7 +204,7 @@ fn copies_of(
         (States::new(local_factors, local_start), States::new(remote_factors, remote_start));
     if pieces(local_states, remote_states, states, *limit, &mut found).is_err() {
         let layer = pair.origin.of(local_side.spec).0.name.clone();
-        return Err(Refusal::TooManyRuns { layer, runs: states, limit: MAX_RUNS });
+        return Err(Refusal::TooManyRuns { layer, runs: states, before: MAX_RUNS - *limit as u64, limit: MAX_RUNS });
     }
     if let Some(steps) = token_steps {
         steps.extend(found.iter().flat_map(|piece| &piece.loops).map(|l| (l.local_stride, l.remote_stride)));

@@ -84,6 +84,7 @@ mod gap;
 mod lane;
 mod lists;
 pub mod local;
+mod names;
 mod pair;
 pub mod picture;
 #[cfg(doc)]

@@ -8,10 +8,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use kvspec::bounded::Bounded;
+use kvspec::family::Budget;
 use kvspec::{GroupId, Layer, Part, Sharding, StorageIndex, Usage, ValidSpec};
 
 use crate::gap::{FreeBytes, Owners};
 use crate::lane::{Bounds, Lane, LaneKey, LaneSide, MAX_RUNS, PartPair};
+use crate::names::PartsByName;
 use crate::refusal::{PairError, Refusal, Side};
 use crate::request::Op;
 use crate::rows::{PartRef, Rows};
@@ -33,6 +36,12 @@ pub struct PairOptions {
     /// Refuse a pair in which a block is more than one descriptor.
     pub require_whole_rows: bool,
 }
+
+/// Bound on the runs of the periods of a plan's schedules, whether they meet or not.
+const MAX_SCHEDULES: u128 = 1 << 22;
+/// Steps of a budget for each layer and part of either side, and for each run of a block or of a schedule.
+const PART_STEPS: u64 = 60;
+const RUN_STEPS: u64 = 60;
 
 /// Bound on the meetings of one period, over all pairs of groups of a plan.
 const MAX_MEETINGS: usize = 1 << 19;
@@ -56,10 +65,30 @@ impl PairPlan {
     ///
     /// All [`Refusal`]s that apply, in the order of the local layers.
     pub fn new(local: &ValidSpec, remote: &ValidSpec, options: &PairOptions) -> Result<Self, PairError> {
+        Self::new_within(local, remote, options, &mut Budget(u64::MAX))
+    }
+
+    /// The same within a budget of work, which what is done is taken off: for a peer whose spec is not known.
+    ///
+    /// # Errors
+    ///
+    /// As [`PairPlan::new`], and [`Refusal::TooMuchWork`].
+    pub fn new_within(
+        local: &ValidSpec,
+        remote: &ValidSpec,
+        options: &PairOptions,
+        budget: &mut Budget,
+    ) -> Result<Self, PairError> {
+        let steps = budget.0;
+        let too_much = || PairError { refusals: vec![Refusal::TooMuchWork { steps }] };
+        let num_parts = |spec: &ValidSpec| spec.layers.iter().map(|layer| 1 + layer.parts.len() as u64).sum::<u64>();
+        if !budget.spend((num_parts(local) + num_parts(remote)).saturating_mul(PART_STEPS)) {
+            return Err(too_much());
+        }
         let mut refusals = fingerprint_refusals(local, remote);
         let parts = match_parts(local, remote, options.op, &mut refusals);
         if !refusals.is_empty() {
-            return Err(PairError { refusals });
+            return Err(PairError::of(refusals));
         }
 
         let mut by_lane: BTreeMap<LaneKey, Vec<PartPair<'_>>> = BTreeMap::new();
@@ -72,7 +101,10 @@ impl PairPlan {
         let mut local_sides = Sides::new(local, bridging && local_is_destination);
         let mut remote_sides = Sides::new(remote, bridging && remote_is_destination);
         let bounds = Bounds { max_gap: options.max_gap, min_run: options.min_run };
-        let mut runs_left = MAX_RUNS;
+        let mut runs_left = MAX_RUNS.min(budget.0 / RUN_STEPS);
+        let by_budget = runs_left < MAX_RUNS;
+        let mut schedule_left = if by_budget { runs_left.into() } else { MAX_SCHEDULES };
+        let (runs, schedule_runs) = (runs_left, schedule_left);
         let mut meetings_left = MAX_MEETINGS;
 
         let mut lanes = Vec::with_capacity(by_lane.len());
@@ -82,12 +114,15 @@ impl PairPlan {
                     return None;
                 }
                 let (l, r) = (Timeline::of(local, key.local_group), Timeline::of(remote, key.remote_group));
-                let schedule = Schedule::new(l, r, options.op).ok()?;
+                let schedule = Schedule::within(l, r, options.op, &mut schedule_left).ok()?;
                 let left = meetings_left.checked_sub(schedule.meetings().count());
                 meetings_left = left.unwrap_or(0);
                 left.map(|_| Arc::new(schedule))
             });
             let Some(schedule) = schedule.clone() else {
+                if by_budget {
+                    return Err(too_much());
+                }
                 refusals.push(Refusal::Irregular {
                     layer: parts[0].origin.of(local).0.name.clone(),
                     local: local.groups[key.local_group.index()].block_tokens,
@@ -107,6 +142,9 @@ impl PairPlan {
                 Err(refusal) => {
                     // What is left to plan would only be refused for the runs that this lane used up.
                     let used_up = matches!(refusal, Refusal::TooManyRuns { .. });
+                    if used_up && by_budget {
+                        return Err(too_much());
+                    }
                     refusals.push(refusal);
                     if used_up {
                         break;
@@ -114,11 +152,15 @@ impl PairPlan {
                 }
             }
         }
+        let looked_at = u64::try_from(schedule_runs - schedule_left).unwrap_or(u64::MAX);
+        if !budget.spend((runs - runs_left).saturating_add(looked_at).saturating_mul(RUN_STEPS)) {
+            return Err(too_much());
+        }
         let plan = Self { options: *options, local: local.clone(), remote: remote.clone(), lanes };
         if options.require_whole_rows {
             refusals.extend(plan.broken_row());
         }
-        if refusals.is_empty() { Ok(plan) } else { Err(PairError { refusals }) }
+        if refusals.is_empty() { Ok(plan) } else { Err(PairError::of(refusals)) }
     }
 
     /// The options that the plan was made with.
@@ -173,13 +215,12 @@ impl<'a> Sides<'a> {
     }
 }
 
-fn fingerprint_refusals(local: &ValidSpec, remote: &ValidSpec) -> Vec<Refusal> {
-    let refusal = |(field, local, remote): (String, &str, &str)| Refusal::Fingerprint {
-        field,
-        local: local.to_owned(),
-        remote: remote.to_owned(),
-    };
-    local.fingerprint.differences(&remote.fingerprint).into_iter().map(refusal).collect()
+fn fingerprint_refusals(local: &ValidSpec, remote: &ValidSpec) -> Bounded<Refusal> {
+    let mut refusals = Bounded::default();
+    for (field, local, remote) in local.fingerprint.differences(&remote.fingerprint) {
+        refusals.push(Refusal::Fingerprint { field, local: local.to_owned(), remote: remote.to_owned() });
+    }
+    refusals
 }
 
 /// Meets layers by name; what is incompatible goes to `refusals`, what this pair must move is returned by lane.
@@ -187,7 +228,7 @@ pub(crate) fn match_parts<'a>(
     local: &'a ValidSpec,
     remote: &'a ValidSpec,
     op: Op,
-    refusals: &mut Vec<Refusal>,
+    refusals: &mut Bounded<Refusal>,
 ) -> Vec<(LaneKey, PartPair<'a>)> {
     let at_remote: HashMap<&str, &Layer> = remote.layers.iter().map(|l| (l.name.as_str(), l)).collect();
     let at_local: HashMap<&str, &Layer> = local.layers.iter().map(|l| (l.name.as_str(), l)).collect();
@@ -222,13 +263,14 @@ pub(crate) fn match_parts<'a>(
             refusals.push(Refusal::Usage { layer: layer.name.clone(), local: usage, remote: peer_usage });
             continue;
         }
+        let (here, there) = (PartsByName::new(layer), PartsByName::new(peer));
         for part in &peer.parts {
-            if !layer.parts.iter().any(|p| p.name == part.name) {
+            if here.find(part.name.as_str()).is_none() {
                 refusals.push(part_missing(layer, part, Side::Local));
             }
         }
         for (part, p) in layer.parts.iter().zip(0u32..) {
-            let Some(peer_part) = peer.parts.iter().find(|p| p.name == part.name) else {
+            let Some(peer_part) = there.find(part.name.as_str()) else {
                 refusals.push(part_missing(layer, part, Side::Remote));
                 continue;
             };
@@ -287,16 +329,16 @@ pub(crate) fn difference(local: Listed<'_>, remote: Listed<'_>) -> Option<Refusa
     if usage(local) != usage(remote) {
         return Some(Refusal::Usage { layer: name(), local: usage(local), remote: usage(remote) });
     }
-    let mut refusals = Vec::new();
+    let mut refusals = Bounded::default();
     compare_parts(local, remote, &mut refusals);
-    refusals.into_iter().next()
+    refusals.into_vec(Refusal::more).into_iter().next()
 }
 
 /// What must be equal for a part's bytes to mean the same on both sides; the usage of its groups is.
 fn compare_parts(
     (local_spec, layer, local): Listed<'_>,
     (remote_spec, _, remote): Listed<'_>,
-    refusals: &mut Vec<Refusal>,
+    refusals: &mut Bounded<Refusal>,
 ) {
     let names = || (layer.name.clone(), local.name.clone());
     let total = |part: &Part| match part.sharding {

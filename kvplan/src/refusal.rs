@@ -1,5 +1,7 @@
 //! Why two workers cannot exchange caches, and why a request cannot be answered.
 
+use kvspec::bounded::Bounded;
+use kvspec::text::Short;
 use kvspec::{BlockId, GroupId, LayerName, PartName, PoolId, TokensPerState, Usage};
 
 use serde::Serialize;
@@ -11,8 +13,20 @@ use crate::request::Op;
 #[error("the two workers cannot exchange caches:{}", list(.refusals))]
 #[non_exhaustive]
 pub struct PairError {
-    /// At least one refusal, in the order of the local layers.
+    /// At least one refusal, in the order of the local layers; of very many the first, and how many more there are.
     pub refusals: Vec<Refusal>,
+}
+
+impl PairError {
+    pub(crate) fn of(refusals: Bounded<Refusal>) -> Self {
+        Self { refusals: refusals.into_vec(Refusal::more) }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn more(more: usize) -> Self {
+        Self::More { more }
+    }
 }
 
 fn list(refusals: &[Refusal]) -> String {
@@ -43,7 +57,12 @@ impl std::fmt::Display for Side {
 #[non_exhaustive]
 pub enum Refusal {
     /// The fingerprints differ in this field.
-    #[error("fingerprint field {field} is {local:?} here and {remote:?} at the peer; both must serve the same model")]
+    #[error(
+        "fingerprint field {} is \"{}\" here and \"{}\" at the peer; both must serve the same model",
+        Short(field),
+        Short(local),
+        Short(remote)
+    )]
     Fingerprint {
         /// `model`, `revision` or `extra.<key>`.
         field: String,
@@ -200,16 +219,33 @@ pub enum Refusal {
     },
     /// One block would be more pieces than a plan may hold. Layers of later lanes are not looked at.
     #[error(
-        "layer {layer}: one block of the lane would be {runs} runs, and a plan may hold {limit} for all its layers; \
-         use block sizes with a common structure and a head-major layout on both sides"
+        "layer {layer}: one block of the lane would be {runs} runs beside the {before} that are planned already, and a \
+         plan may hold {limit} for all its layers; use block sizes with a common structure and a head-major layout on both sides"
     )]
     TooManyRuns {
         /// A layer of the lane.
         layer: LayerName,
         /// Runs.
         runs: u64,
+        /// Runs and pieces that what was planned before takes.
+        before: u64,
         /// Bound.
         limit: u64,
+    },
+    /// Planning takes more work than it was given.
+    #[error(
+        "planning takes more than the {steps} steps that are allowed; describe the caches of both sides in fewer parts, and \
+         use block sizes with a common structure"
+    )]
+    TooMuchWork {
+        /// Steps that were allowed.
+        steps: u64,
+    },
+    /// More keeps them apart than is listed.
+    #[error("and {more} more")]
+    More {
+        /// Refusals that are not listed.
+        more: usize,
     },
     /// Runs along the token axis would be shorter than the caller accepts.
     #[error(

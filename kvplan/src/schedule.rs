@@ -51,8 +51,19 @@ pub(crate) struct TooIrregular;
 const MAX_RUNS: u128 = 1 << 20;
 
 impl Schedule {
-    /// The meetings of a source's blocks with a destination's.
-    pub(crate) fn new(local: Timeline, remote: Timeline, op: Op) -> Result<Self, TooIrregular> {
+    #[cfg(test)]
+    fn new(local: Timeline, remote: Timeline, op: Op) -> Result<Self, TooIrregular> {
+        Self::within(local, remote, op, &mut u128::MAX.clone())
+    }
+
+    /// The meetings of a source's blocks with a destination's. The runs of both in a period, each of which is looked at,
+    /// are taken off `runs_left`.
+    pub(crate) fn within(
+        local: Timeline,
+        remote: Timeline,
+        op: Op,
+        runs_left: &mut u128,
+    ) -> Result<Self, TooIrregular> {
         let (destination, source) = op.destination_first(local, remote);
         let (dp, sp) = (destination.period(), source.period());
         let period = lcm(dp, sp).ok_or(TooIrregular)?;
@@ -60,6 +71,7 @@ impl Schedule {
         if runs(&destination) > MAX_RUNS || runs(&source) > MAX_RUNS {
             return Err(TooIrregular);
         }
+        *runs_left = runs_left.checked_sub(runs(&destination) + runs(&source)).ok_or(TooIrregular)?;
 
         let small = |value: u128| u64::try_from(value).map_err(|_| TooIrregular);
         let num_destination_blocks = small(period / dp)?;

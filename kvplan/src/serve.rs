@@ -10,12 +10,15 @@
 //! the standard sharding rule says what the others hold. A rank with explicit unit ranges speaks for itself alone:
 //! ask once for each.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use kvspec::family::Budget;
 use kvspec::{Layer, Part, PartName, Shard, Sharding, Usage, ValidSpec, owned_units, ranks_of_unit};
 
 use serde::Serialize;
 
+use crate::names::PartsByName;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 
@@ -46,7 +49,7 @@ pub struct Positions {
 }
 
 /// A rank's place in its stage: all of its topology that decides what it holds of a part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seat {
     tp: Shard,
     dcp_size: u32,
@@ -101,7 +104,14 @@ struct Held<'a> {
     shared: bool,
 }
 
+/// All that decides which units a rank holds of a part, and which others hold them.
+type HeldKey = (Seat, Sharding, u64, bool);
+
 impl<'a> Held<'a> {
+    fn key(&self) -> HeldKey {
+        (self.seat, self.part.sharding, self.part.units.count, self.shared)
+    }
+
     fn of(spec: &ValidSpec, part: &'a Part, usage: Usage) -> Self {
         Self { seat: Seat::of(spec, usage), part, shared: spec.storages[part.storage.index()].shared }
     }
@@ -169,22 +179,49 @@ pub fn targets(local: &ValidSpec, remote: &ValidSpec, layer: &str) -> Vec<Share>
 /// rank where unit ranges are explicit; the number is final when no stage is missing.
 #[must_use]
 pub fn readers(source: &ValidSpec, stages: &[ValidSpec]) -> usize {
-    let mut ranks: Vec<(u32, u32)> = stages
-        .iter()
-        .flat_map(|stage| {
-            source.layers.iter().flat_map(|layer| targets(source, stage, layer.name.as_str())).map(Share::rank)
-        })
-        .collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    ranks.len()
+    let at_source: HashMap<&str, &Layer> = source.layers.iter().map(|layer| (layer.name.as_str(), layer)).collect();
+    let mut found: HashSet<(u32, u32)> = HashSet::new();
+    // Layers are alike as a rule: what decides who reads them is asked once.
+    let mut asked = HashSet::new();
+    let mut budget = Budget(MAX_READER_STEPS);
+    'stages: for stage in stages {
+        let size = stage.topology.tp.size;
+        for peer in stage.layers.iter().filter(|peer| peer.transfer) {
+            let Some(layer) = at_source.get(peer.name.as_str()).filter(|layer| layer.transfer) else { continue };
+            let usage = source.group_of(layer).usage;
+            if usage != stage.group_of(peer).usage {
+                continue;
+            }
+            let times = (Timeline::of(source, layer.group), Timeline::of(stage, peer.group));
+            let by_name = PartsByName::new(peer);
+            for (part, to) in layer.parts.iter().filter_map(|part| Some((part, by_name.find(part.name.as_str())?))) {
+                let (here, there) = (Held::of(source, part, usage), Held::of(stage, to, usage));
+                let key = (stage.topology.pp.rank, here.key(), there.key(), times);
+                if !asked.insert(key) {
+                    continue;
+                }
+                for rank in there.ranks() {
+                    let stage_and_rank = (stage.topology.pp.rank, rank);
+                    // A peer can describe each part in another way, so that the answer is too dear: then all ranks of
+                    // its stage count, and leases last until they have all been heard of.
+                    let counts = !budget.spend(1)
+                        || (!here.serves(&there.at(rank)).is_empty() && Schedule::meet(times.0, times.1.of_rank(rank)));
+                    if counts {
+                        found.insert(stage_and_rank);
+                    }
+                }
+                if budget.0 == 0 {
+                    found.extend((0..size).map(|rank| (stage.topology.pp.rank, rank)));
+                    continue 'stages;
+                }
+            }
+        }
+    }
+    found.len()
 }
 
-impl Share {
-    fn rank(self) -> (u32, u32) {
-        (self.pp_rank, self.tp_rank)
-    }
-}
+/// Ranks that [`readers`] looks at; some tens of nanoseconds each.
+const MAX_READER_STEPS: u64 = 1 << 21;
 
 fn shares(
     local: &ValidSpec,
@@ -202,9 +239,8 @@ fn shares(
     let (time, peer_time) = (Timeline::of(local, layer.group), Timeline::of(remote, peer.group));
 
     let mut found = Vec::new();
-    for (part, peer_part) in layer.parts.iter().filter_map(|part| {
-        peer.parts.iter().find(|peer_part| peer_part.name == part.name).map(|peer_part| (part, peer_part))
-    }) {
+    let by_name = PartsByName::new(peer);
+    for (part, peer_part) in layer.parts.iter().filter_map(|part| Some((part, by_name.find(part.name.as_str())?))) {
         let (here, there) = (Held::of(local, part, usage), Held::of(remote, peer_part, usage));
         for rank in there.ranks() {
             let units = serves(&here, &there.at(rank));

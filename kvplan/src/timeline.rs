@@ -17,7 +17,7 @@ use crate::serve::Positions;
 /// Which positions of a sequence the blocks of one group of one worker hold.
 ///
 /// A group of state slots is a sequence of slots, one "token" long each, and never split over ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Timeline {
     pub(crate) block_tokens: u64,
     /// Tokens of a run that lies on one rank.

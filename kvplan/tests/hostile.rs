@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use kvplan::{BlockList, Descriptors, LocalPlan, Op, PairError, PairOptions, PairPlan, Refusal, Request, RequestError};
+use kvspec::family::Budget;
 use kvspec::{
     Axis, BlockId, CacheSpec, ContextShard, Fingerprint, Group, GroupId, Kind, Layer, MemKind, Part, PoolId, Role,
     Shard, Sharding, Storage, StorageIndex, TokensPerState, Topology, Usage, ValidSpec,
@@ -239,10 +240,11 @@ fn a_trillion_units_outside_the_block_are_refused() {
 fn deep_token_factors_are_planned() {
     let tokens = 1u64 << 40;
     let ones = |mut factors: Vec<(u64, u64)>| {
-        factors.extend((0..10_000).map(|_| (1, u64::MAX)));
+        // As many axes as a part may have.
+        factors.resize(64, (1, u64::MAX));
         factors
     };
-    // 40 factors of 2, each with a byte of padding after its two halves; against 10,000 factors of 1 and a dense one.
+    // 40 factors of 2, each with a byte of padding after its two halves; against 63 factors of 1 and a dense one.
     let mut stride = 1;
     let mut halves = Vec::new();
     for _ in 0..18 {
@@ -385,4 +387,95 @@ fn states_that_span_two_runs_of_an_interleave_are_proved() {
     let plan = pair(&here, &there, Op::Read, 1).expect("blocks of 12 and 8 tokens meet at multiples of 4");
     let answer = ask(&plan, &[list(0, 0, &[0])], &[list(0, 0, &[0, 1, 2])]).expect("the lists are right");
     assert_eq!((answer.num_bytes(), answer.padding_bytes()), (9, 0));
+}
+
+/// A stage of one rank of a deployment of 65,536, with layers that differ in what decides who reads them.
+fn many_ranks(num_layers: u64, alike: bool, rank: u32, size: u32) -> ValidSpec {
+    let layers = (0..num_layers).map(|i| {
+        let total = if alike { 8 } else { 8 + i };
+        let place = part(i << 30, 4096, &[], 8);
+        let owned = kvspec::owned_units(total, Shard { rank, size });
+        let units = Axis { count: owned.end - owned.start, stride: 8 };
+        layer(i as usize, 0, vec![Part { sharding: Sharding::Sharded { total, first: None }, units, ..place }])
+    });
+    let mut spec = raw(vec![group(0, 1, 4)], layers.collect());
+    spec.topology.tp = Shard { rank, size };
+    soon(|| spec.validate()).expect("the spec is valid")
+}
+
+#[test]
+fn readers_are_counted_once_for_layers_that_are_alike() {
+    let start = Instant::now();
+    let (source, peer) = (many_ranks(200, true, 0, 1), many_ranks(200, true, 5, 65_536));
+    // One rank has everything, so that each of the others reads from it.
+    assert_eq!(kvplan::readers(&source, std::slice::from_ref(&peer)), 65_536);
+    // Layers that all differ are too dear: no reader is left out.
+    let (source, peer) = (many_ranks(400, false, 0, 2), many_ranks(400, false, 5, 65_536));
+    assert_eq!(kvplan::readers(&source, &[peer]), 65_536);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_layer_of_thirty_thousand_parts_is_paired_soon() {
+    let parts = (0..30_000u64).map(|i| Part { name: format!("part.{i}").into(), ..part(i * 64, 1 << 24, &[], 8) });
+    let spec = valid(vec![group(0, 1, 4)], vec![layer(0, 0, parts.collect())]);
+    let start = Instant::now();
+    let plan = pair(&spec, &spec, Op::Read, 0).expect("equal specs pair");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let start = Instant::now();
+    assert_eq!(kvplan::sources(&spec, plan.remote(), "layer.0").len(), 30_000);
+    kvplan::Deployment::new([spec]).expect("one rank");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_keeps_two_workers_apart_is_counted_and_not_listed() {
+    let of = |content| {
+        let layers = (0..5000).map(|i| layer(i, 0, vec![part((i as u64) << 20, 64, &[], content)]));
+        valid(vec![group(0, 1, 4)], layers.collect())
+    };
+    let refused = pair(&of(8), &of(9), Op::Read, 0).expect_err("contents differ");
+    assert_eq!((refused.refusals.len(), &refused.refusals[100]), (101, &Refusal::More { more: 4900 }));
+    assert!(refused.to_string().len() < 40_000);
+}
+
+#[test]
+fn schedules_without_meetings_share_a_bound() {
+    // Ranks of context parallelism whose runs never meet, in hundreds of pairs of groups.
+    let of = |rank, interleave: u64| {
+        let tokens = interleave << 10;
+        let groups = (0..300).map(|pool| group(pool, tokens, 2)).collect();
+        let layers =
+            (0..300u32).map(|i| layer(i as usize, i, vec![part(u64::from(i) << 40, 1 << 30, &[(tokens, 1)], 1)]));
+        let mut spec = raw(groups, layers.collect());
+        spec.topology.tp = Shard { rank, size: 512 };
+        spec.topology.dcp = ContextShard { rank, size: 512, interleave: Some(interleave) };
+        spec.validate().expect("the interleave divides the block")
+    };
+    let start = Instant::now();
+    let _ = pair(&of(0, 6), &of(300, 7), Op::Read, 0);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
+fn connecting_has_one_budget() {
+    // All that one block may be: hundreds of thousands of runs.
+    let spec = one(group(0, 1 << 18, 2), part(0, 1 << 24, &[(1 << 18, 16)], 8));
+    let options = PairOptions { max_gap: u64::MAX, ..PairOptions::default() };
+    let mut budget = Budget::CONNECT;
+    let start = Instant::now();
+    let remote = CacheSpec::clone(&spec).validate_within(&mut budget).expect("it is valid");
+    let planned = PairPlan::new_within(&spec, &remote, &options, &mut budget);
+    println!("{:?}, {budget:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    let refused = planned.expect_err("it would take too long");
+    assert!(matches!(refused.refusals[..], [Refusal::TooMuchWork { .. }]), "{refused}");
+    // What engines have takes next to nothing of it.
+    let layers = (0..1000).map(|i| layer(i, 0, vec![part(i as u64 * 4096, 4096 * 1000, &[(64, 64)], 64)]));
+    let usual = valid(vec![group(0, 64, 1000)], layers.collect());
+    let mut budget = Budget::CONNECT;
+    let remote = CacheSpec::clone(&usual).validate_within(&mut budget).expect("it is valid");
+    PairPlan::new_within(&usual, &remote, &options, &mut budget).expect("equal specs pair");
+    println!("{budget:?}");
+    assert!(budget.0 > Budget::CONNECT.0 / 2, "{budget:?}");
 }

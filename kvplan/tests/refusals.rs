@@ -33,6 +33,9 @@ fn layer(name: &str, group: u32, kind: Kind, part: Part) -> Layer {
     Layer { name: name.into(), group: GroupId(group), kind, role: Role::Target, transfer: true, parts: vec![part] }
 }
 
+/// Runs that a plan may hold: 128 MiB at 288 bytes each.
+const MAX_RUNS: u64 = 466_033;
+
 /// `tokens` tokens a block, cell by cell: heads outermost, or tokens outermost.
 fn lay_out(part: &mut Part, tokens: u64, head_major: bool) {
     let (head, token) = if head_major { (tokens * CELL, CELL) } else { (CELL, NUM_HEADS * CELL) };
@@ -177,7 +180,7 @@ fn faults_of_geometry() -> Vec<(Fault, Refusal)> {
     ));
     table.push((
         |local, remote, _| cross(local, remote, 1 << 20),
-        Refusal::TooManyRuns { layer: "attn".into(), runs: 8 << 20, limit: 2 << 20 },
+        Refusal::TooManyRuns { layer: "attn".into(), runs: 8 << 20, before: 0, limit: MAX_RUNS },
     ));
     let (layer, part) = attn();
     table.push((

@@ -7,6 +7,7 @@ use kvspec::{Axis, BlockId, GroupId, Layer, Part, StorageIndex, Usage, ValidSpec
 use super::Steps;
 use super::error::VerifyError;
 use crate::descriptor::ZeroRange;
+use crate::names::PartsByName;
 use crate::request::BlockList;
 use crate::serve::served_units;
 
@@ -96,8 +97,9 @@ fn shares<'a>(destination: &'a ValidSpec, source: &'a ValidSpec) -> Vec<(Share<'
     for layer in destination.layers.iter().filter(|layer| layer.transfer) {
         let Some(peer) = at_source.get(layer.name.as_str()) else { continue };
         let usage = destination.group_of(layer).usage;
+        let there = PartsByName::new(peer);
         for to in &layer.parts {
-            let Some(from) = peer.parts.iter().find(|part| part.name == to.name) else { continue };
+            let Some(from) = there.find(to.name.as_str()) else { continue };
             let units = served_units((source, from), (destination, to), usage);
             if units.is_empty() {
                 continue;
