@@ -12,6 +12,8 @@
 #   make fuzz           every fuzz target for a minute; SECONDS=n for another time. Installs cargo-fuzz into .deps/
 #   make bench          every benchmark; ARGS='--bench NAME' for one
 #   make bench-python   the benchmarks of the Python package; part of make bench
+#   make bench-peers    the same requests through this library, vLLM's NIXL worker, NIXL alone and a plain copy: 20 minutes;
+#                       ARGS=--quick for a few, ARGS=--keep to write docs/PERFORMANCE.md. Fetches 3.6 GB into .deps/
 #   make wheel          the Python package, as target/wheel/kvffi-*.whl, with the library in it
 #   make lint           formatting, clippy, rustdoc, and ruff and mypy for Python, all as errors
 #   make fmt            formats the sources
@@ -40,7 +42,7 @@ PYTHON := $(CURDIR)/scripts/python.sh
 # Below python/. examples/sglang has settings of its own.
 PYTHON_SOURCES := . ../examples/python
 
-.PHONY: build install demo test sglang test-long soak fuzz bench bench-python wheel lint fmt deps
+.PHONY: build install demo test sglang test-long soak fuzz bench bench-python bench-peers wheel lint fmt deps
 
 build: deps
 	@$(ENV) $(CARGO) build --release --workspace --features $(FEATURES)
@@ -95,6 +97,13 @@ bench-python: deps
 	@$(ENV) $(CARGO) build --release --package kvffi
 	@KVFFI_LIBRARY='$(TARGET)/release/libkvffi.so' $(PYTHON) python/bench/post.py
 	@KVFFI_LIBRARY='$(TARGET)/release/libkvffi.so' $(PYTHON) python/bench/register.py
+
+# With LIBRARY it measures the library that is there, without cargo.
+bench-peers: deps
+	@scripts/peers.sh
+	@$(if $(LIBRARY),,$(ENV) $(CARGO) build --release --package kvffi)
+	@$(ENV) export KVFFI_LIBRARY='$(abspath $(or $(LIBRARY),$(TARGET)/release/libkvffi.so))' \
+		&& cd python/bench && ../../.deps/vllm-worker/bin/python -m peers.drive $(ARGS)
 
 # One wheel for all versions of Python 3 on this kind of machine.
 wheel: deps

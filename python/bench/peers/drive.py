@@ -28,7 +28,7 @@ from .results import Measured, Results
 from .scenarios import Case, Setting, cases, placed
 
 ROOT = Path(__file__).resolve().parents[3]
-KINDS = ("ours", "vllm", "ours polled", "raw", "copy")
+KINDS = ("ours", "vllm", "vllm calm", "ours polled", "raw", "copy")
 ROUNDS = 5
 # Longer ones are repeated less: the third round changes no median by much.
 LONG, LONG_ROUNDS = 1_500_000_000, 3
@@ -39,9 +39,14 @@ SHORT, REPEATS = 50_000_000, 5
 class Pair:
     """Both sides of one kind. They run only inside `awake`."""
 
-    def __init__(self, module: str, python: Path, memories: tuple[int, int], length: int, logs: Path) -> None:
+    stops = True
+
+    def __init__(
+        self, name: str, module: str, python: Path, memories: tuple[int, int], length: int, logs: Path, **env: str
+    ) -> None:
+        log = f"{name.replace(' ', '-')}-{{}}.log"
         self.prefill, self.decode = (
-            link.Child(module, side, python=python, memory=memory, length=length, log=logs / f"{module}-{side}.log")
+            link.Child(module, side, python=python, memory=memory, length=length, log=logs / log.format(side), **env)
             for side, memory in zip(("prefill", "decode"), memories)
         )
 
@@ -53,8 +58,9 @@ class Pair:
         try:
             yield
         finally:
-            self.decode.stop()
-            self.prefill.stop()
+            if self.stops:
+                self.decode.stop()
+                self.prefill.stop()
 
     def set_up(self, setting: Setting) -> dict[str, float]:
         """Registers both sides and connects decode to prefill; how long decode's part took."""
@@ -86,8 +92,13 @@ class Bench:
         here = Path(sys.executable)
         memories = (self._memories[0], self._memories[1])
         self._pairs = {
-            name: Pair(module, python, memories, length, folder)
-            for name, module, python in (("ours", "ours", ours_python), ("vllm", "theirs", here), ("raw", "raw", here))
+            name: Pair(name, module, python, memories, length, folder, **env)
+            for name, module, python, env in (
+                ("ours", "ours", ours_python, {}),
+                ("vllm", "theirs", here, {}),
+                ("vllm calm", "theirs", here, {"PEERS_CALM": "1"}),
+                ("raw", "raw", here, {}),
+            )
         }
 
     def conditions(self) -> dict[str, Any]:
@@ -131,6 +142,7 @@ class Bench:
             "ours": ("ours", {"local": local, "remote": remote, "polled": False}),
             "ours polled": ("ours", {"local": local, "remote": remote, "polled": True}),
             "vllm": ("vllm", {"local": local, "remote": remote, "polled": True}),
+            "vllm calm": ("vllm calm", {"local": local, "remote": remote, "polled": True}),
             "raw": ("raw", {"form": form}),
         }
         for kind, (pair, arguments) in runs.items():
@@ -206,6 +218,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few cases, in about 2 minutes")
     parser.add_argument("--only", metavar="REGEX", help="the cases whose name it is found in")
     parser.add_argument("--add", action="store_true", help="keep what earlier runs have measured of other cases")
+    parser.add_argument("--awake", action="store_true", help="let the pairs that are not measured run on, and spin")
     parser.add_argument("--rounds", type=int, help="instead of 5, or 3 for long ones")
     parser.add_argument("--list", action="store_true", help="only list the cases")
     parser.add_argument("--report", action="store_true", help="only report what earlier runs have measured")
@@ -227,6 +240,7 @@ def main() -> int:
 def _measure(wanted: list[Case], results: Results, path: Path, arguments: argparse.Namespace) -> None:
     settings = {case.setting for case in wanted}
     length = max(placed(each, side)[1] for each in settings for side in (each.prefill, each.decode))
+    Pair.stops = not arguments.awake
     ours = Path(os.environ.get("PEERS_PYTHON", ROOT / ".deps/venv/bin/python"))
     bench = Bench(-(-length // mmap.PAGESIZE) * mmap.PAGESIZE, arguments.into, ours)
     try:
@@ -240,12 +254,9 @@ def _measure(wanted: list[Case], results: Results, path: Path, arguments: argpar
                 results.save(path)
                 median, least, greatest = measured.ratio("vllm", "ours")
                 wrong = "".join(f"; {kind}: {n} bytes wrong" for kind, n in measured.wrong_bytes.items() if n)
-                ours_ms, theirs_ms = (1000 * measured.time(kind) for kind in ("ours", "vllm"))
-                print(
-                    f"{case.name}: {measured.num_bytes / 1e6:.1f} MB, ours {ours_ms:.2f} ms, vLLM {theirs_ms:.2f} ms, "
-                    f"ratio {median:.2f} ({least:.2f} to {greatest:.2f}){wrong}",
-                    flush=True,
-                )
+                times = ", ".join(f"{kind} {1000 * measured.time(kind):.2f}" for kind in KINDS)
+                print(f"{case.name}: {measured.num_bytes / 1e6:.1f} MB; ms: {times}", end="; ")
+                print(f"vLLM / ours {median:.2f} ({least:.2f} to {greatest:.2f}){wrong}", flush=True)
     finally:
         bench.close()
 

@@ -32,7 +32,9 @@ class ChildFailed(Exception):
 class Child:
     """A process that serves one side. Stopped while another kind runs."""
 
-    def __init__(self, module: str, side: str, *, python: Path, memory: int, length: int, log: Path, **env: str) -> None:
+    def __init__(
+        self, module: str, side: str, *, python: Path, memory: int, length: int, log: Path, **env: str
+    ) -> None:
         ours, theirs = socket.socketpair()
         with theirs, log.open("w") as output:
             self._process = subprocess.Popen(

@@ -12,31 +12,16 @@ import time
 from typing import Any
 
 import numpy
-from nixl._api import nixl_agent, nixl_agent_config
-from nixl._bindings import nixlAgent, nixlAgentConfig
+from nixl._api import nixl_agent_config
 
 from . import link
+from .calm import CalmAgent
 from .forms import FORMS, Form
 from .ranges import Ranges, cut
 from .scenarios import Setting, Side, placed
 
-
 # A longer list is not cut, where cutting would make it longer still.
 _MOST_PIECES = 400_000
-
-
-def _agent(name: str, threads: int, batch: int) -> Any:
-    agent = nixl_agent(name, nixl_agent_config(backends=[]))
-    config = nixlAgentConfig()
-    config.useProgThread = True
-    config.pthrDelay = 1000
-    # The binding has no argument for the delay.
-    agent.agent = nixlAgent(name, config)
-    params = {"num_threads": str(threads)} if threads else {}
-    if batch:
-        params["split_batch_size"] = str(batch)
-    agent.create_backend("UCX", params)
-    return agent
 
 
 class Raw:
@@ -58,7 +43,9 @@ class Raw:
         side: Side = setting.prefill if self._side == "prefill" else setting.decode
         _, length = placed(setting, side)
         for kind in sorted(self._kinds):
-            agent = _agent(f"{self._side}-{kind[0]}-{kind[1]}", *kind)
+            threads, batch = kind
+            config = nixl_agent_config(num_threads=threads)
+            agent = CalmAgent(f"{self._side}-{threads}-{batch}", config, batch=batch)
             agent.register_memory([(self._base, length, 0, "")], "DRAM")
             self._agents[kind] = agent
         first = next(iter(self._agents.values()))

@@ -1,8 +1,10 @@
 """One side of vLLM's NIXL connector: its own worker class, unchanged, with caches in host memory.
 
-What it is given stands in for an engine's configuration. An attention backend that takes any size of block stands in
-for kernels. vLLM runs as for its CPU platform, except that the thread is not kept on one core: of two cores that would
-leave half to the copy.
+What it is given stands in for an engine's configuration, and an attention backend that takes any size of block for
+kernels. vLLM runs as for its CPU platform, except that the thread is not kept on one core.
+
+With PEERS_CALM in the environment NIXL's progress threads sleep, which vLLM has no setting for: better than it is, on a
+machine of few cores.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import torch
 from vllm import __version__ as vllm_version
 from vllm.config.kv_transfer import KVTransferConfig
 from vllm.distributed import parallel_state
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlAgentMetadata, NixlConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
@@ -44,6 +47,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from . import link
+from .calm import CalmAgent
 from .scenarios import (
     CONV_CHANNELS,
     CONV_KERNEL,
@@ -257,6 +261,8 @@ class Theirs:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if os.environ.get("PEERS_CALM"):
+        base_worker.NixlWrapper = CalmAgent
     theirs = Theirs(sys.argv[1])
     names = ("set_up", "connect", "run", "descriptors", "drain", "end", "version")
     link.serve({name: getattr(theirs, name) for name in names})
