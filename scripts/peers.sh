@@ -25,6 +25,8 @@ if [ "$(cat "$venv/peers.stamp" 2>/dev/null)" != "$wanted" ]; then
     say "fetching vLLM's worker and torch: 3.6 GB"
     [ -x "$venv/bin/pip" ] || python3 -m venv --clear "$venv"
     pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet --no-cache-dir "$@"; }
+    # An older one would make pip complain of all that it lacks.
+    pip uninstall --yes vllm 2>/dev/null || true
     pip install --only-binary=:all: -r "$list" && pip install --only-binary=:all: --no-deps "${ALONE[@]}" || {
         say "cannot install $list and ${ALONE[*]} with pip (is a package index reachable?)"
         exit 1
