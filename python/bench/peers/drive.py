@@ -7,6 +7,7 @@ import mmap
 import os
 import platform
 import re
+import signal
 import statistics
 import sys
 import time
@@ -241,6 +242,8 @@ def _measure(wanted: list[Case], results: Results, path: Path, arguments: argpar
     settings = {case.setting for case in wanted}
     length = max(placed(each, side)[1] for each in settings for side in (each.prefill, each.decode))
     Pair.stops = not arguments.awake
+    # So that the children are ended.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     ours = Path(os.environ.get("PEERS_PYTHON", ROOT / ".deps/venv/bin/python"))
     bench = Bench(-(-length // mmap.PAGESIZE) * mmap.PAGESIZE, arguments.into, ours)
     try:

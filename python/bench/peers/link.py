@@ -5,6 +5,7 @@ A child is `python -m peers.MODULE SIDE`. It serves calls by name until the line
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import signal
@@ -25,6 +26,12 @@ _LINE, _MEMORY, _LENGTH = "PEERS_LINE", "PEERS_MEMORY", "PEERS_LENGTH"
 _PATIENCE = 180.0
 
 
+def _end_with_parent() -> None:
+    """A stopped child would not see that the driver has ended."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 class ChildFailed(Exception):
     """A child has said what went wrong, or has ended."""
 
@@ -42,6 +49,7 @@ class Child:
                 cwd=Path(__file__).resolve().parents[1],
                 env=os.environ | env | {_LINE: str(theirs.fileno()), _MEMORY: str(memory), _LENGTH: str(length)},
                 pass_fds=(theirs.fileno(), memory),
+                preexec_fn=_end_with_parent,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
