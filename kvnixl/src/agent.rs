@@ -4,8 +4,8 @@ mod foreign;
 #[cfg(test)]
 mod panic_tests;
 mod peers;
-mod reserved;
 mod registration;
+mod reserved;
 mod start;
 
 use std::fmt;

@@ -396,7 +396,11 @@ fn many_ranks(num_layers: u64, alike: bool, rank: u32, size: u32) -> ValidSpec {
         let place = part(i << 30, 4096, &[], 8);
         let owned = kvspec::owned_units(total, Shard { rank, size });
         let units = Axis { count: owned.end - owned.start, stride: 8 };
-        layer(usize::try_from(i).unwrap(), 0, vec![Part { sharding: Sharding::Sharded { total, first: None }, units, ..place }])
+        layer(
+            usize::try_from(i).unwrap(),
+            0,
+            vec![Part { sharding: Sharding::Sharded { total, first: None }, units, ..place }],
+        )
     });
     let mut spec = raw(vec![group(0, 1, 4)], layers.collect());
     spec.topology.tp = Shard { rank, size };

@@ -173,9 +173,9 @@ fn a_reservation_of_blocks_that_are_not_registered_is_refused_where_it_is_made()
         (vec![list(0, 0, &[1]), list(0, 7, &[2])], "lists group 0 twice"),
         (vec![list(0, u64::MAX, &[1])], "beyond any position"),
     ] {
-        let sources = vec![pair.source(), PushSource { lists: bad, peer: pair.prefill.id.clone() }];
+        let source = PushSource { lists: bad, peer: pair.prefill.id.clone() };
         let (error, blocks) =
-            pair.decode.exchange.reserve(request(), "destination", sources[1..].to_vec(), now + TTL, now).unwrap_err();
+            pair.decode.exchange.reserve(request(), "destination", vec![source], now + TTL, now).unwrap_err();
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         assert!(matches!(error, Error::ListsRefused { .. }) && source.contains(text), "{error}: {source}");
         assert_eq!(blocks, "destination");
@@ -195,8 +195,7 @@ fn an_answer_for_other_blocks_than_those_that_were_reserved_is_not_written() {
     let (id, _, lists) = pair.met();
     let layout = pair.prefill.exchange.peer(&id.reader).unwrap().layout().clone();
     let local = common::plan(pair.prefill.memory.base(), LEN);
-    let mut options = kvplan::PairOptions::default();
-    options.op = Op::Write;
+    let options = kvplan::PairOptions { op: Op::Write, ..kvplan::PairOptions::default() };
     let plan = kvplan::PairPlan::new(local.spec(), &layout, &options).unwrap();
     let list = |blocks: &[u32]| {
         vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
