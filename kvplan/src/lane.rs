@@ -11,7 +11,7 @@ use crate::refine::{Piece, States, pieces};
 use crate::refusal::Refusal;
 use crate::rows::PartRef;
 use crate::schedule::{Cut, Schedule};
-use crate::template::{Band, SideRows, Template, Unroller};
+use crate::template::{Band, Run, SideRows, Template, Unroller};
 
 /// What keeps the two sides of a plan apart in lanes. Lanes come in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -63,11 +63,10 @@ pub(crate) struct Lane {
 
 /// Bytes that the pieces and runs of a plan may take while it is made; what is kept of it is about half.
 const MAX_BYTES: usize = 128 << 20;
-/// Bytes of a piece with its loops, and of the run that it becomes, before and in the template.
-const RUN_BYTES: usize = size_of::<Placed>()
-    + 2 * size_of::<Loop>()
-    + size_of::<(Band, crate::template::Run)>()
-    + size_of::<crate::template::Run>();
+/// Bytes of a piece with its loops, and of the run that it becomes, before and in the template: no less than they are.
+const RUN_BYTES: usize = 288;
+const _: () =
+    assert!(size_of::<Placed>() + 2 * size_of::<Loop>() + size_of::<(Band, Run)>() + size_of::<Run>() <= RUN_BYTES);
 /// Bound on the runs of one block, over all cuts and lanes of a plan, and on the pieces that they are made of.
 pub(crate) const MAX_RUNS: u64 = (MAX_BYTES / RUN_BYTES) as u64;
 

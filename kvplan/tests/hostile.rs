@@ -179,7 +179,7 @@ fn a_hundred_thousand_layers_are_planned_whichever_way_they_lie() {
     let in_rows = |i: u64| part(i * 96, 96 * 100_000, &[(4, 16)], 8);
     let touching = |i: u64| part(i * 64, 64 * 100_000, &[(4, 16)], 16);
     let of = |place: &dyn Fn(u64) -> Part| {
-        let layers = (0..100_000u32).map(|i| layer(usize::try_from(i).unwrap(), 0, vec![place(u64::from(i))]));
+        let layers = (0..100_000u32).map(|i| layer(i as usize, 0, vec![place(u64::from(i))]));
         valid(vec![group(0, 4, 9)], layers.collect())
     };
     for (here, there) in [(&apart as &dyn Fn(u64) -> Part, &apart as &dyn Fn(u64) -> Part), (&apart, &in_rows)] {
@@ -391,16 +391,12 @@ fn states_that_span_two_runs_of_an_interleave_are_proved() {
 
 /// A stage of one rank of a deployment of 65,536, with layers that differ in what decides who reads them.
 fn many_ranks(num_layers: u64, alike: bool, rank: u32, size: u32) -> ValidSpec {
-    let layers = (0..num_layers).map(|i| {
+    let layers = (0..num_layers).zip(0..).map(|(i, name)| {
         let total = if alike { 8 } else { 8 + i };
         let place = part(i << 30, 4096, &[], 8);
         let owned = kvspec::owned_units(total, Shard { rank, size });
         let units = Axis { count: owned.end - owned.start, stride: 8 };
-        layer(
-            usize::try_from(i).unwrap(),
-            0,
-            vec![Part { sharding: Sharding::Sharded { total, first: None }, units, ..place }],
-        )
+        layer(name, 0, vec![Part { sharding: Sharding::Sharded { total, first: None }, units, ..place }])
     });
     let mut spec = raw(vec![group(0, 1, 4)], layers.collect());
     spec.topology.tp = Shard { rank, size };

@@ -196,7 +196,7 @@ fn pairs_of_every_kind_are_refused_within_the_budget() {
             .map(|i: u64| {
                 let mut layer =
                     layer(&i.to_string(), vec![part("p", i * 3, 1_000_000_003 + i * 2, hard(i)[1..].to_vec(), 1)]);
-                layer.group = GroupId((i % 2) as u32);
+                layer.group = GroupId(u32::from(i % 2 == 1));
                 layer
             })
             .collect();
