@@ -322,10 +322,11 @@ static void numbers(void)
 {
     kvffi_exchange_stats stats = KVFFI_EXCHANGE_STATS_INIT;
     OK(kvffi_exchange_get_stats(prefill.exchange, &stats, &error));
-    CHECK(stats.lease_held == 5 && stats.lease_live == 0 && stats.lease_aborted == 2 && stats.push_written == 1);
+    CHECK(stats.lease_held == 9 && stats.lease_live == 0 && stats.lease_aborted == 3);
+    CHECK(stats.lease_given_up == 3 && stats.push_written == 1);
     OK(kvffi_exchange_get_stats(decode.exchange, &stats, &error));
-    CHECK(stats.pull_started == 4 && stats.pull_pulled == 1 && stats.pull_cancelled == 1 && stats.pull_lease_ended == 1);
-    CHECK(stats.reservation_reserved == 2 && stats.reservation_arrived == 1 && stats.peer_replaced == 1);
+    CHECK(stats.pull_started == 5 && stats.pull_pulled == 1 && stats.pull_cancelled == 1 && stats.pull_lease_ended == 2);
+    CHECK(stats.reservation_reserved == 3 && stats.reservation_arrived == 1 && stats.peer_replaced == 1);
     uint64_t timeout = UINT64_MAX;
     OK(kvffi_exchange_get_timeout(decode.exchange, &timeout, &error));
     CHECK(timeout <= 5000);
