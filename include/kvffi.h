@@ -1921,7 +1921,7 @@ typedef struct kvffi_agent_options {
     const kvffi_key_value *backend_params;
     /** Number of parameters. */
     size_t num_backend_params;
-    /** How long NIXL's progress thread sleeps between two looks, in microseconds. 0 for 1000. See KVFFI_AGENT_SPIN. */
+    /** How long NIXL's progress thread sleeps between two looks, in microseconds. 0 for 2000. See KVFFI_AGENT_SPIN. */
     uint64_t progress_delay_us;
     /** Any of KVFFI_AGENT_SPIN, or'ed. */
     uint32_t flags;

@@ -51,7 +51,7 @@ pub struct kvffi_agent_options {
     pub backend_params: *const kvffi_key_value,
     /// Number of parameters.
     pub num_backend_params: usize,
-    /// How long NIXL's progress thread sleeps between two looks, in microseconds. 0 for 1000. See KVFFI_AGENT_SPIN.
+    /// How long NIXL's progress thread sleeps between two looks, in microseconds. 0 for 2000. See KVFFI_AGENT_SPIN.
     pub progress_delay_us: u64,
     /// Any of KVFFI_AGENT_SPIN, or'ed.
     pub flags: u32,

@@ -43,7 +43,7 @@ class NixlOptions:
     `library`: libnixl_capi.so, or the folder that holds it. Without one it is looked for: the environment variable
     KVNIXL_LIBRARY, an installed wheel (`nixl-cu12` or `nixl-cu13`, 1.5.1 or newer, which need Python 3.10), then where
     kvffi.h says. `backend`: the plugin that moves the bytes, UCX by default, and its parameters. `progress_delay`: how
-    many seconds NIXL's progress thread sleeps between two looks, 0.001 by default; `spin`: it never sleeps, which takes
+    many seconds NIXL's progress thread sleeps between two looks, 0.002 by default; `spin`: it never sleeps, which takes
     a whole core.
     """
 
