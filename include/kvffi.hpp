@@ -798,6 +798,9 @@ private:
     detail::Owned<kvffi_agent, kvffi_agent_free> handle_;
 };
 
+/* The name of a kind of event, such as "KVFFI_EVENT_PULLED". Static. */
+inline const char *event_name(std::int32_t kind) noexcept { return kvffi_event_name(kind); }
+
 /* What has happened at an exchange since the last poll, in order. */
 class Events {
 public:

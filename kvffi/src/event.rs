@@ -97,6 +97,7 @@ const NAMES: [(i32, &CStr); 16] = [
     (KVFFI_EVENT_PEER_RELEASED, c"KVFFI_EVENT_PEER_RELEASED"),
     (KVFFI_EVENT_WITHDRAWN, c"KVFFI_EVENT_WITHDRAWN"),
     (KVFFI_EVENT_NOTIFICATION, c"KVFFI_EVENT_NOTIFICATION"),
+    (KVFFI_EVENT_GIVEN_UP, c"KVFFI_EVENT_GIVEN_UP"),
 ];
 
 /// The name of a kind of event, such as "KVFFI_EVENT_PULLED"; "unknown event" for a number that this version does not have.

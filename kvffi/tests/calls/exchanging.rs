@@ -257,9 +257,16 @@ fn write(m: &mut Machine<'_>) -> Result<()> {
     }
     let block = kvffi_descriptor { local_storage: 0, remote_storage: 0, local_offset: 0, remote_offset: 64, len: 32 };
     let ((push, _), (descriptors, num), part) = (m.array(&[push])?, m.array(&[block])?, m.number32(&[0, 0, 1])?);
-    if m.bytes.int_in_range(0..=3u8)? == 0 {
-        let answer = m.handle::<kvffi_answer>(Kind::Answer)?;
-        return call!(m, kvffi_exchange_write_answer(exchange, push, part, answer)).map(drop);
+    match m.bytes.int_in_range(0..=4u8)? {
+        0 => {
+            let answer = m.handle::<kvffi_answer>(Kind::Answer)?;
+            return call!(m, kvffi_exchange_write_answer(exchange, push, part, answer)).map(drop);
+        }
+        1 => {
+            let was_open = m.memory(&[0]).cast();
+            return call!(m, kvffi_exchange_refuse(exchange, push, c"no room".as_ptr(), was_open)).map(drop);
+        }
+        _ => {}
     }
     call!(m, kvffi_exchange_write(exchange, push, part, descriptors, num, 0)).map(drop)
 }

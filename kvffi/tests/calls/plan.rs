@@ -42,6 +42,7 @@ fn look(m: &mut Machine<'_>) -> Result<()> {
         assert!(kvffi_error_finding(error, index).is_null() || index < kvffi_error_num_findings(error));
         assert_eq!(CStr::from_ptr(kvffi_text_data(text)).count_bytes(), kvffi_text_len(text));
         assert!(!CStr::from_ptr(kvffi_status_name(status)).is_empty());
+        assert!(!CStr::from_ptr(kvffi_event_name(status)).is_empty());
         assert!(!CStr::from_ptr(kvffi_version_text()).is_empty());
     }
     assert_eq!(kvffi_version(), KVFFI_VERSION);
@@ -53,6 +54,7 @@ fn look(m: &mut Machine<'_>) -> Result<()> {
         "kvffi_text_data",
         "kvffi_text_len",
         "kvffi_status_name",
+        "kvffi_event_name",
         "kvffi_version_text",
         "kvffi_version",
     ] {
