@@ -264,8 +264,14 @@ pub(crate) fn pieces(descriptors: &[Descriptor], local: &RangeTable, remote: &Ra
             let here = local.place(local_storage, local_offset + done);
             let here = here.ok_or_else(|| local.out_of_range(Side::Local, index, local_storage, local_offset, len))?;
             let there = remote.place(remote_storage, remote_offset + done);
-            let there =
-                there.ok_or_else(|| remote.out_of_range(Side::Remote, index, remote_storage, remote_offset, len))?;
+            let there = there.ok_or_else(|| {
+                // Where both sides are too short, this one is named.
+                let last = local_offset.checked_add(len - 1).and_then(|last| local.place(local_storage, last));
+                match last {
+                    Some(_) => remote.out_of_range(Side::Remote, index, remote_storage, remote_offset, len),
+                    None => local.out_of_range(Side::Local, index, local_storage, local_offset, len),
+                }
+            })?;
             let len = (len - done).min(here.left).min(there.left);
             pieces.push(Piece {
                 local: here.address,
