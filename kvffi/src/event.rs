@@ -80,7 +80,7 @@ pub struct kvffi_events {
 }
 
 /// Kinds by name.
-const NAMES: [(i32, &CStr); 16] = [
+const NAMES: [(i32, &CStr); 17] = [
     (KVFFI_EVENT_OTHER, c"KVFFI_EVENT_OTHER"),
     (KVFFI_EVENT_FREED, c"KVFFI_EVENT_FREED"),
     (KVFFI_EVENT_PUSH, c"KVFFI_EVENT_PUSH"),

@@ -78,6 +78,8 @@ struct Probe {
     request: Box<dyn TransportRequest>,
     /// A request has ended since it was posted last.
     is_due: bool,
+    /// It was posted on a connection that was busy, and must not be posted again before it has ended.
+    is_busy: bool,
 }
 
 impl Probe {
@@ -88,8 +90,17 @@ impl Probe {
         if let Some(copier) = self.copier {
             route.transport.tend_copier(copier);
         }
-        // On a busy connection it is in progress: that is no error either, and nothing lands when it is dropped.
-        self.request.post().map(drop).map_err(|RequestFailed { cause, .. }| cause)
+        let asked = match self.is_busy {
+            true => self.request.poll().and_then(|progress| match progress {
+                Progress::InProgress => Ok(progress),
+                Progress::Done => self.request.post(),
+            }),
+            false => self.request.post(),
+        };
+        let progress = asked.map_err(|RequestFailed { cause, .. }| cause)?;
+        // That is no error either, and nothing lands when it is dropped.
+        self.is_busy = progress == Progress::InProgress;
+        Ok(())
     }
 }
 
@@ -330,7 +341,7 @@ impl Job {
         }
         drop(work);
         let request = route.request(self.op, &self.peer, &[Piece { len: 0, ..last }])?;
-        Ok(Some(Probe { copier: route.copier, request, is_due: false }))
+        Ok(Some(Probe { copier: route.copier, request, is_due: false, is_busy: false }))
     }
 
     /// Polls what is in progress, and ends the transfer when it is time: done, cancelled, stopping, too late. Says

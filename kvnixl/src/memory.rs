@@ -338,12 +338,12 @@ mod tests {
         };
         assert_eq!(resolve(0, 0x10, 0x20).unwrap(), 0x1010);
         assert_eq!(resolve(0, 0x2f, 1).unwrap(), 0x102f);
-        for (storage, offset, len) in
-            [(0, 0xf, 1), (0, 0x10, 0x21), (0, 0x30, 1), (1, 0x10, 1), (0, u64::MAX, 2), (0, 0x20, u64::MAX)]
-        {
+        for (storage, offset, len) in [(0, 0xf, 1), (0, 0x10, 0x21), (0, 0x30, 1), (1, 0x10, 1), (0, u64::MAX, 2)] {
             let error = resolve(storage, offset, len).unwrap_err();
             assert!(matches!(error, Error::OutOfRange { index: 0, side: Side::Remote, .. }), "{error}");
         }
+        let both = resolve(0, 0x20, u64::MAX).unwrap_err();
+        assert!(matches!(both, Error::OutOfRange { index: 0, side: Side::Local, .. }), "{both}");
         let empty = resolve(0, 0x10, 0).unwrap_err();
         assert!(matches!(empty, Error::OutOfRange { index: 0, len: 0, .. }), "{empty}");
         assert_eq!(empty.to_string(), "descriptor 0 has a length of 0; leave it out");
