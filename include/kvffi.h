@@ -2111,14 +2111,16 @@ typedef struct kvffi_peer_info {
 #define KVFFI_PEER_INFO_INIT { sizeof(kvffi_peer_info), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a restarted
- * peer, replaces it. Some milliseconds.
+ * Connects the peer whose blob this is, whoever that is. The same blob again gives the same peer. A later generation of
+ * the same process replaces it, and so does a process that started later, or any other if the one that is connected is
+ * known to have ended. Some milliseconds. Who knows whose blob it should be says so: kvffi_agent_connect_named.
  *
  * blob, blob_len: what kvffi_agent_export gave the peer.
  * out_peer: the peer, to be freed with kvffi_peer_free; NULL if the call fails, and then nothing has changed.
  *
- * KVFFI_ERR_BLOB for what is no blob of this version, and for the agent's own. KVFFI_ERR_PAIR_REFUSED if the peer serves
- * another model. KVFFI_ERR_STALE_BLOB. KVFFI_ERR_OUT_OF_RANGE if its layout and its memory contradict each other.
+ * KVFFI_ERR_BLOB for what is no blob of this version, for the agent's own, and for bytes that were refused lately.
+ * KVFFI_ERR_PAIR_REFUSED if the peer serves another model. KVFFI_ERR_STALE_BLOB also for a process that does not take the
+ * place of the one that is connected. KVFFI_ERR_OUT_OF_RANGE if its layout and its memory contradict each other.
  * KVFFI_ERR_WRONG_ORDER if no memory is registered. KVFFI_ERR_TRANSPORT. Threads: any number at once.
  */
 kvffi_status kvffi_agent_connect(const kvffi_agent *agent,
@@ -2126,6 +2128,23 @@ kvffi_status kvffi_agent_connect(const kvffi_agent *agent,
                                  size_t blob_len,
                                  kvffi_peer **out_peer,
                                  kvffi_error **out_error);
+
+/**
+ * Connects the peer of this name from its blob, as kvffi_agent_connect does. A blob that names another peer, which may be
+ * connected, is refused before it is read any further.
+ *
+ * name: the name of the peer's agent; ends with a NUL.
+ * blob, blob_len: what kvffi_agent_export gave the peer.
+ * out_peer: the peer, to be freed with kvffi_peer_free; NULL if the call fails, and then nothing has changed.
+ *
+ * Errors as for kvffi_agent_connect; KVFFI_ERR_BLOB also for the blob of another peer. Threads: any number at once.
+ */
+kvffi_status kvffi_agent_connect_named(const kvffi_agent *agent,
+                                       const char *name,
+                                       const uint8_t *blob,
+                                       size_t blob_len,
+                                       kvffi_peer **out_peer,
+                                       kvffi_error **out_error);
 
 /**
  * Opens the way to a peer anew, for example after a network failure: an error of a transfer may have closed it for
@@ -2875,7 +2894,7 @@ void kvffi_exchange_free(kvffi_exchange *exchange);
 
 /** What to do to use a peer: use it. */
 #define KVFFI_WANTED_READY 0
-/** What to do to use a peer: fetch its blob now, and kvffi_exchange_connect it. */
+/** What to do to use a peer: fetch its blob now, and kvffi_exchange_connect_named it. */
 #define KVFFI_WANTED_FETCH 1
 /** What to do to use a peer: ask again later; a fetch is under way, or has failed lately. */
 #define KVFFI_WANTED_WAIT 2
@@ -2912,7 +2931,9 @@ kvffi_status kvffi_exchange_want(kvffi_exchange *exchange,
 
 /**
  * Connects a peer from its blob, as kvffi_agent_connect does. A process that was replaced under its name is not connected
- * again, and a peer that was lost is reached anew.
+ * again, unless its successor cannot be reached, and a peer that was lost is reached anew. While blobs are fetched that
+ * kvffi_exchange_want asked for, none that nobody asked for takes the place of a peer that is ready;
+ * kvffi_exchange_connect_named says whose blob it should be, and is to be preferred.
  *
  * blob, blob_len: what kvffi_agent_export gave the peer.
  * out_peer: the peer, to plan with, to be freed with kvffi_peer_free; NULL if the call fails.
@@ -2925,6 +2946,24 @@ kvffi_status kvffi_exchange_connect(kvffi_exchange *exchange,
                                     size_t blob_len,
                                     kvffi_peer **out_peer,
                                     kvffi_error **out_error);
+
+/**
+ * Connects the peer of this name from its blob, as kvffi_exchange_connect does. A blob that names another peer is refused,
+ * and changes nothing: one that was fetched for one peer must not take the place of another.
+ *
+ * name: the name of the peer's agent; ends with a NUL.
+ * blob, blob_len: what kvffi_agent_export gave the peer.
+ * out_peer: the peer, to plan with, to be freed with kvffi_peer_free; NULL if the call fails.
+ *
+ * Errors as for kvffi_exchange_connect; KVFFI_ERR_BLOB also for the blob of another peer. Threads: one at a time on one
+ * exchange, a second call gets KVFFI_ERR_BUSY.
+ */
+kvffi_status kvffi_exchange_connect_named(kvffi_exchange *exchange,
+                                          const char *name,
+                                          const uint8_t *blob,
+                                          size_t blob_len,
+                                          kvffi_peer **out_peer,
+                                          kvffi_error **out_error);
 
 /**
  * Hands out a peer that is connected, to plan with.

@@ -718,6 +718,12 @@ public:
         return detail::make<Peer, kvffi_peer>(kvffi_agent_connect, get(), blob.data(), blob.size());
     }
 
+    /* Only the peer of this name. */
+    Result<Peer> connect(const char *name, Span<const std::uint8_t> blob) const
+    {
+        return detail::make<Peer, kvffi_peer>(kvffi_agent_connect_named, get(), name, blob.data(), blob.size());
+    }
+
     /* A peer that is not of this library. */
     Result<Peer> connect(const kvffi_foreign_peer &peer) const
     {
@@ -851,6 +857,13 @@ public:
     Result<Peer> connect(Span<const std::uint8_t> blob)
     {
         return detail::make<Peer, kvffi_peer>(kvffi_exchange_connect, handle_.get(), blob.data(), blob.size());
+    }
+
+    /* Only the peer of this name. */
+    Result<Peer> connect(const char *name, Span<const std::uint8_t> blob)
+    {
+        return detail::make<Peer, kvffi_peer>(
+            kvffi_exchange_connect_named, handle_.get(), name, blob.data(), blob.size());
     }
 
     /* A peer that is connected, to plan with. */

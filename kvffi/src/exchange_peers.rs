@@ -1,10 +1,10 @@
 //! Peers of an exchange: which may be used, whose blob is to be fetched, who is gone.
 
 use std::ffi::c_char;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kvnixl::Peer;
-use kvnixl::lease::Wanted;
+use kvnixl::lease::{PeerId, Wanted};
+use kvnixl::{Exchange, Peer};
 
 use crate::argument::{array, out, out_handle};
 use crate::boundary::ffi_body;
@@ -17,7 +17,7 @@ use crate::status::{KVFFI_ERR_PEER_GONE, kvffi_status};
 
 /// What to do to use a peer: use it.
 pub const KVFFI_WANTED_READY: i32 = 0;
-/// What to do to use a peer: fetch its blob now, and kvffi_exchange_connect it.
+/// What to do to use a peer: fetch its blob now, and kvffi_exchange_connect_named it.
 pub const KVFFI_WANTED_FETCH: i32 = 1;
 /// What to do to use a peer: ask again later; a fetch is under way, or has failed lately.
 pub const KVFFI_WANTED_WAIT: i32 = 2;
@@ -83,7 +83,9 @@ pub unsafe extern "C" fn kvffi_exchange_want(
 }
 
 /// Connects a peer from its blob, as kvffi_agent_connect does. A process that was replaced under its name is not connected
-/// again, and a peer that was lost is reached anew.
+/// again, unless its successor cannot be reached, and a peer that was lost is reached anew. While blobs are fetched that
+/// kvffi_exchange_want asked for, none that nobody asked for takes the place of a peer that is ready;
+/// kvffi_exchange_connect_named says whose blob it should be, and is to be preferred.
 ///
 /// blob, blob_len: what kvffi_agent_export gave the peer.
 /// out_peer: the peer, to plan with, to be freed with kvffi_peer_free; NULL if the call fails.
@@ -102,16 +104,58 @@ pub unsafe extern "C" fn kvffi_exchange_connect(
         // SAFETY: the crate's contract.
         let (out_peer, blob) = unsafe { (out_handle(out_peer, "out_peer")?, array(blob, blob_len, "blob")?) };
         // SAFETY: the crate's contract.
-        let peer: Peer = unsafe {
-            change(exchange, |exchange, now| {
-                let id = exchange.connect(blob, now)?;
-                let gone = || Failure::new(KVFFI_ERR_PEER_GONE, format!("peer {id} is not connected"));
-                exchange.peer(&id).cloned().ok_or_else(gone)
-            })?
-        };
-        out_peer.set(kvffi_peer::new(peer));
+        out_peer.set(unsafe { connect(exchange, |exchange, now| exchange.connect(blob, now))? });
         Ok(())
     })
+}
+
+/// Connects the peer of this name from its blob, as kvffi_exchange_connect does. A blob that names another peer is refused,
+/// and changes nothing: one that was fetched for one peer must not take the place of another.
+///
+/// name: the name of the peer's agent; ends with a NUL.
+/// blob, blob_len: what kvffi_agent_export gave the peer.
+/// out_peer: the peer, to plan with, to be freed with kvffi_peer_free; NULL if the call fails.
+///
+/// Errors as for kvffi_exchange_connect; KVFFI_ERR_BLOB also for the blob of another peer. Threads: one at a time on one
+/// exchange, a second call gets KVFFI_ERR_BUSY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_exchange_connect_named(
+    exchange: *mut kvffi_exchange,
+    name: *const c_char,
+    blob: *const u8,
+    blob_len: usize,
+    out_peer: *mut *mut kvffi_peer,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (out_peer, blob) = unsafe { (out_handle(out_peer, "out_peer")?, array(blob, blob_len, "blob")?) };
+        // SAFETY: the crate's contract.
+        let name = unsafe { crate::argument::name(name, "name")? };
+        // SAFETY: the crate's contract.
+        out_peer.set(unsafe { connect(exchange, |exchange, now| exchange.connect_named(name, blob, now))? });
+        Ok(())
+    })
+}
+
+/// A new handle of the peer that this connects.
+///
+/// # Safety
+///
+/// The crate's contract for `exchange`.
+unsafe fn connect(
+    exchange: *mut kvffi_exchange,
+    connect: impl FnOnce(&mut Exchange<u64>, Instant) -> Result<PeerId, kvnixl::Error>,
+) -> Result<*mut kvffi_peer, Failure> {
+    // SAFETY: the caller's promise.
+    let peer: Peer = unsafe {
+        change(exchange, |exchange, now| {
+            let id = connect(exchange, now)?;
+            let gone = || Failure::new(KVFFI_ERR_PEER_GONE, format!("peer {id} is not connected"));
+            exchange.peer(&id).cloned().ok_or_else(gone)
+        })?
+    };
+    Ok(kvffi_peer::new(peer))
 }
 
 /// Hands out a peer that is connected, to plan with.

@@ -75,8 +75,10 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         | Error::BlobMalformed { .. }
         | Error::PeerLayout { .. }
         | Error::OwnBlob { .. }
+        | Error::BlobRefused { .. }
+        | Error::UnexpectedPeer { .. }
         | Error::PeerNameMismatch { .. } => KVFFI_ERR_BLOB,
-        Error::StaleBlob { .. } | Error::PeerEnded { .. } => KVFFI_ERR_STALE_BLOB,
+        Error::StaleBlob { .. } | Error::OlderProcess { .. } | Error::PeerEnded { .. } => KVFFI_ERR_STALE_BLOB,
         Error::FingerprintMismatch { .. } | Error::OtherFingerprint { .. } => KVFFI_ERR_PAIR_REFUSED,
         Error::RequestHeld { .. } => KVFFI_ERR_REQUEST_HELD,
         Error::ListsRefused { .. } => KVFFI_ERR_REQUEST_REFUSED,

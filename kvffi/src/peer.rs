@@ -113,14 +113,16 @@ fn locality(locality: &Locality) -> (i32, u32) {
     }
 }
 
-/// Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a restarted
-/// peer, replaces it. Some milliseconds.
+/// Connects the peer whose blob this is, whoever that is. The same blob again gives the same peer. A later generation of
+/// the same process replaces it, and so does a process that started later, or any other if the one that is connected is
+/// known to have ended. Some milliseconds. Who knows whose blob it should be says so: kvffi_agent_connect_named.
 ///
 /// blob, blob_len: what kvffi_agent_export gave the peer.
 /// out_peer: the peer, to be freed with kvffi_peer_free; NULL if the call fails, and then nothing has changed.
 ///
-/// KVFFI_ERR_BLOB for what is no blob of this version, and for the agent's own. KVFFI_ERR_PAIR_REFUSED if the peer serves
-/// another model. KVFFI_ERR_STALE_BLOB. KVFFI_ERR_OUT_OF_RANGE if its layout and its memory contradict each other.
+/// KVFFI_ERR_BLOB for what is no blob of this version, for the agent's own, and for bytes that were refused lately.
+/// KVFFI_ERR_PAIR_REFUSED if the peer serves another model. KVFFI_ERR_STALE_BLOB also for a process that does not take the
+/// place of the one that is connected. KVFFI_ERR_OUT_OF_RANGE if its layout and its memory contradict each other.
 /// KVFFI_ERR_WRONG_ORDER if no memory is registered. KVFFI_ERR_TRANSPORT. Threads: any number at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_agent_connect(
@@ -136,6 +138,33 @@ pub unsafe extern "C" fn kvffi_agent_connect(
         // SAFETY: the crate's contract.
         let blob = unsafe { array(blob, blob_len, "blob")? };
         out_peer.set(kvffi_peer::new(agent.agent()?.connect(blob)?));
+        Ok(())
+    })
+}
+
+/// Connects the peer of this name from its blob, as kvffi_agent_connect does. A blob that names another peer, which may be
+/// connected, is refused before it is read any further.
+///
+/// name: the name of the peer's agent; ends with a NUL.
+/// blob, blob_len: what kvffi_agent_export gave the peer.
+/// out_peer: the peer, to be freed with kvffi_peer_free; NULL if the call fails, and then nothing has changed.
+///
+/// Errors as for kvffi_agent_connect; KVFFI_ERR_BLOB also for the blob of another peer. Threads: any number at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvffi_agent_connect_named(
+    agent: *const kvffi_agent,
+    name: *const c_char,
+    blob: *const u8,
+    blob_len: usize,
+    out_peer: *mut *mut kvffi_peer,
+    out_error: *mut *mut kvffi_error,
+) -> kvffi_status {
+    ffi_body!(out_error, {
+        // SAFETY: the crate's contract.
+        let (out_peer, agent) = unsafe { (out_handle(out_peer, "out_peer")?, handle::borrow(agent, "agent")?) };
+        // SAFETY: the crate's contract.
+        let (name, blob) = unsafe { (crate::argument::name(name, "name")?, array(blob, blob_len, "blob")?) };
+        out_peer.set(kvffi_peer::new(agent.agent()?.connect_named(name, blob)?));
         Ok(())
     })
 }

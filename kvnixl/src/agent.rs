@@ -4,6 +4,7 @@ mod foreign;
 #[cfg(test)]
 mod panic_tests;
 mod peers;
+mod refused;
 mod registration;
 mod reserved;
 mod start;
@@ -12,7 +13,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::batch::Limits;
 use crate::blob::{self, Header};
@@ -32,6 +33,8 @@ use crate::transport::Transport;
 use crate::wake::Wake;
 
 use peers::Peers;
+pub(crate) use peers::Stands;
+use refused::Refused;
 use registration::Memory;
 
 pub use foreign::ForeignPeer;
@@ -57,6 +60,8 @@ const DROP_GRACE: Duration = Duration::from_secs(1);
 pub struct Agent {
     name: String,
     incarnation: u64,
+    /// When it was made, in nanoseconds since 1970.
+    started: u64,
     limits: Limits,
     host: Option<Host>,
     ledger: Arc<Ledger>,
@@ -67,6 +72,7 @@ pub struct Agent {
     /// Held while registrations change.
     change: Mutex<()>,
     peers: Mutex<Peers>,
+    refused: Refused,
     poster: Mutex<Poster>,
     unsettled: Arc<AtomicUsize>,
     /// Those that the copy threads may not carry.
@@ -139,6 +145,7 @@ impl Agent {
         Ok(Self {
             name: name.to_owned(),
             incarnation,
+            started: since_1970(),
             limits,
             host: Host::of_this_process(),
             ledger: Arc::new(Ledger::new(name)),
@@ -148,6 +155,7 @@ impl Agent {
             memory: RwLock::default(),
             change: Mutex::default(),
             peers: Mutex::default(),
+            refused: Refused::default(),
             poster,
             unsettled: Arc::default(),
             unshared: Arc::default(),
@@ -205,6 +213,7 @@ impl Agent {
             agent: self.name.clone(),
             incarnation: self.incarnation,
             generation: memory.generation(),
+            started: Some(self.started),
         };
         let ranges: Vec<Registered> = ranges.iter().collect();
         blob::encode(&header, spec, &ranges, self.transport()?.metadata()?, self.host.clone())
@@ -303,6 +312,12 @@ impl Agent {
     fn poster(&self) -> MutexGuard<'_, Poster> {
         self.poster.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+/// This host's clock, in nanoseconds.
+fn since_1970() -> u64 {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Agent {

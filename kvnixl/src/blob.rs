@@ -47,6 +47,20 @@ pub(crate) struct Header {
     pub(crate) incarnation: u64,
     /// Counts the agent's registrations.
     pub(crate) generation: u64,
+    /// When the agent was made, in nanoseconds since 1970 by its host's clock. Later than version 1's first blobs, which
+    /// lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started: Option<u64>,
+}
+
+impl Header {
+    /// Refuses the blob of anybody else.
+    pub(crate) fn expect(&self, name: &str) -> Result<()> {
+        match self.agent == name {
+            true => Ok(()),
+            false => Err(Error::UnexpectedPeer { expected: name.to_owned(), named: self.agent.clone() }),
+        }
+    }
 }
 
 /// Second map.
@@ -111,8 +125,13 @@ pub(crate) fn encode(
     Ok(bytes)
 }
 
-/// Reads a blob of a peer that must have our fingerprint.
-pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
+/// Reads a blob of a peer that must have our fingerprint, and be one that `admit` admits: what it refuses is read no
+/// further.
+pub(crate) fn decode<T>(
+    bytes: &[u8],
+    fingerprint: &Fingerprint,
+    admit: impl FnOnce(&Header) -> Result<T>,
+) -> Result<(Blob, T)> {
     let len = bytes.len();
     if len > MAX_BLOB_BYTES {
         return Err(Error::BlobTooLong { len, max: MAX_BLOB_BYTES });
@@ -141,6 +160,7 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
         return Err(Error::FingerprintMismatch { local, remote });
     }
     check_name(&header.agent)?;
+    let admitted = admit(&header)?;
     let Body { layout, ranges, nixl, host } = next::<Body<CacheSpec>>(&mut cursor, "body")?;
     if usize::try_from(cursor.position()).ok() != Some(rest.len()) {
         return Err(Error::BlobMalformed { what: "what follows the body", source: None });
@@ -157,7 +177,7 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: &Fingerprint) -> Result<Blob> {
         |Range { storage, base, len, mem, since }| Registered { range: MemoryRange { storage, base, len, mem }, since };
     let ranges: Vec<Registered> = ranges.into_iter().map(registered).collect();
     let ranges = RangeTable::new(Side::Remote, &ranges, &layout.storages)?;
-    Ok(Blob { header, layout, ranges, metadata: nixl, host })
+    Ok((Blob { header, layout, ranges, metadata: nixl, host }, admitted))
 }
 
 fn next<T: for<'de> Deserialize<'de>>(cursor: &mut Cursor<&[u8]>, what: &'static str) -> Result<T> {

@@ -449,6 +449,36 @@ pub enum Error {
         /// The agent.
         agent: String,
     },
+    /// The same blob was refused a short while ago. It is not read again so soon.
+    #[error("the same blob was refused {} s ago; have the peer export another one: {why}", ago.as_secs())]
+    BlobRefused {
+        /// How long ago.
+        ago: Duration,
+        /// Why, as far as it is kept.
+        why: String,
+    },
+    /// The blob is of another peer than the one that was asked for.
+    #[error("the blob is of {named:?}, and that of {expected:?} was asked for; look where blobs are fetched")]
+    UnexpectedPeer {
+        /// Whose blob it should be.
+        expected: String,
+        /// Whose it says it is.
+        named: String,
+    },
+    /// The blob is of another process than the one that is connected under its name, and does not take its place: it
+    /// was replaced, or did not start later and the other one is not known to have ended.
+    #[error(
+        "peer {peer}: the process {current:016x} is connected under this name, and the blob's, {incarnation:016x}, was \
+         replaced by it or did not start later; fetch the blob again, or give two workers two names"
+    )]
+    OlderProcess {
+        /// The peer.
+        peer: String,
+        /// Incarnation in the blob.
+        incarnation: u64,
+        /// Incarnation connected.
+        current: u64,
+    },
     /// The blob describes an earlier registration of the same process.
     #[error("peer {peer}: {}", stale_blob(*stale, *current))]
     StaleBlob {

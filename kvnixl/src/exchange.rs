@@ -137,27 +137,55 @@ impl<B> Exchange<B> {
     }
 
     /// Connects a peer from its blob, see [`Agent::connect`]. A process that was replaced under its name is not
-    /// connected again, and a peer that was lost is reached anew.
+    /// connected again, unless its successor cannot be reached, and a peer that was lost is reached anew.
+    ///
+    /// While blobs are fetched that [`want`](Self::want) asked for, none that nobody asked for takes the place of a peer
+    /// that is ready. [`connect_named`](Self::connect_named) says whose blob it should be, and is to be preferred.
     ///
     /// # Errors
     ///
-    /// As [`Agent::connect`]; [`Error::StaleBlob`] also for blobs of a process that was replaced, and of memory that
-    /// the peer has taken away.
+    /// As [`Agent::connect`]; [`Error::UnexpectedPeer`]; [`Error::StaleBlob`] also for blobs of memory that the peer has
+    /// taken away, [`Error::OlderProcess`] also for those of a process that was replaced.
     pub fn connect(&mut self, blob: &[u8], now: Instant) -> Result<PeerId> {
+        self.connect_as(None, blob, now)
+    }
+
+    /// Connects the peer of this name from its blob, as [`connect`](Self::connect) does. A blob that names another peer
+    /// is refused, and changes nothing: one that was fetched for one peer must not take the place of another.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    pub fn connect_named(&mut self, name: &str, blob: &[u8], now: Instant) -> Result<PeerId> {
+        self.connect_as(Some(name), blob, now)
+    }
+
+    fn connect_as(&mut self, name: Option<&str>, blob: &[u8], now: Instant) -> Result<PeerId> {
         let agent = self.link.agent.clone();
         let (peers, connected) = (&self.link.peers, &mut self.link.connected);
-        let loading = agent.connect_if(blob, |name, incarnation, generation| {
-            let id = PeerId::new(name, incarnation);
-            if peers.judge(&id, generation) == Loaded::Stale {
-                let is_replaced = peers.state(&id) == Some(PeerState::Replaced);
-                let same = connected.get(&id).filter(|_| !is_replaced);
-                let current = same.map_or(0, |connected| connected.peer.generation());
-                return Err(Error::StaleBlob { peer: id.to_string(), stale: generation, current });
+        let loading = agent.connect_if(blob, |header| {
+            name.map_or(Ok(()), |name| header.expect(name))?;
+            let id = PeerId::new(&*header.agent, header.incarnation);
+            match peers.judge(&id, header.generation) {
+                Loaded::Stale => {
+                    let current = connected.get(&id).map_or(0, |connected| connected.peer.generation());
+                    return Err(Error::StaleBlob { peer: id.to_string(), stale: header.generation, current });
+                }
+                Loaded::Past(PeerId { name, incarnation: current }) => {
+                    let (peer, incarnation) = (name.to_string(), header.incarnation);
+                    return Err(Error::OlderProcess { peer, incarnation, current });
+                }
+                Loaded::Newer | Loaded::Replaced(_) if name.is_none() => {
+                    if let Some(awaited) = peers.awaited_instead(&header.agent, now) {
+                        header.expect(awaited)?;
+                    }
+                }
+                Loaded::New | Loaded::Same | Loaded::Newer | Loaded::Replaced(_) => {}
             }
-            Ok(())
+            Ok(peers.stands(&id))
         });
         let peer = loading.inspect_err(|error| {
-            if matches!(error, Error::StaleBlob { .. }) {
+            if matches!(error, Error::StaleBlob { .. } | Error::OlderProcess { .. }) {
                 self.link.peers.refused_stale();
             }
         })?;

@@ -21,6 +21,8 @@ pub(crate) struct PeerInner {
     pub(crate) name: String,
     pub(crate) incarnation: u64,
     pub(crate) generation: u64,
+    /// When its agent was made, in nanoseconds since 1970, as it says; never later than it was connected.
+    pub(crate) started: Option<u64>,
     /// The peer's name on the transport.
     pub(crate) transport_name: String,
     /// What the transport needs to reach it.

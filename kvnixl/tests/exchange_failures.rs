@@ -361,7 +361,7 @@ fn blobs_of_dead_processes_and_of_replaced_ones_are_refused_and_the_living_stays
     let living = decode.connect(&mut second);
     let now = Instant::now();
     let replaced = decode.exchange.connect(&first.blob, now).unwrap_err();
-    assert!(matches!(replaced, Error::StaleBlob { .. }), "{replaced}");
+    assert!(matches!(replaced, Error::OlderProcess { .. }), "{replaced}");
     let dead = decode.exchange.connect(&never.blob, now).unwrap_err();
     assert!(matches!(dead, Error::PeerEnded { .. }), "{dead}");
     for garbage in [&[][..], &[0xff; 100], &second.blob[..second.blob.len() / 2]] {

@@ -285,6 +285,19 @@ def test_peers_are_wanted_fetched_and_let_go(decode: Side, prefill: Side) -> Non
         decode.exchange.peer(peer.id)
 
 
+def test_a_blob_of_another_peer_than_the_one_asked_for_changes_nothing(
+    network: kvffi.Loopback, decode: Side, prefill: Side, peer: kvffi.Peer
+) -> None:
+    other = Side(worker("other", network, 1))
+    blob = other.worker.agent.export()
+    for owner in (decode.exchange, decode.worker.agent):
+        with pytest.raises(kvffi.BlobError, match="of \"other\", and that of \"prefill\" was asked for"):
+            owner.connect(blob, name="prefill")
+    assert decode.exchange.want("prefill").incarnation == peer.id.incarnation
+    assert decode.exchange.connect(blob, name="other").id.name == "other"
+    assert decode.worker.agent.connect(blob, name="other").id.name == "other"
+
+
 def test_a_peer_that_is_not_connected_is_not_ready(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
     nobody = kvffi.PeerId("nobody", 1)
     answered = part(decode, peer, 1)

@@ -207,6 +207,17 @@ static void blobs(void)
     FAILS(KVFFI_ERR_STALE_BLOB, "generation 2 is older than 3",
           kvffi_agent_connect(decode, kvffi_bytes_data(old), kvffi_bytes_len(old), &out, &error));
     kvffi_bytes_free(old);
+
+    /* A blob of another peer than the one that was asked for. */
+    OK(kvffi_agent_export(other, &blob, &error));
+    const uint8_t *bytes = kvffi_bytes_data(blob);
+    size_t num_bytes = kvffi_bytes_len(blob);
+    FAILS(KVFFI_ERR_BLOB, "the blob is of \"other\", and that of \"prefill\" was asked for",
+          kvffi_agent_connect_named(decode, "prefill", bytes, num_bytes, &out, &error));
+    FAILS(KVFFI_ERR_NULL, "name is NULL", kvffi_agent_connect_named(decode, NULL, bytes, num_bytes, &out, &error));
+    OK(kvffi_agent_connect_named(decode, "other", bytes, num_bytes, &out, &error));
+    kvffi_peer_free(out);
+    kvffi_bytes_free(blob);
     kvffi_agent_free(other);
 }
 

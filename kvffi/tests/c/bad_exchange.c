@@ -67,6 +67,9 @@ static void peers(void)
     FAILS(KVFFI_ERR_NULL, "blob (with a length of 4) is NULL", kvffi_exchange_connect(exchange, NULL, 4, &out, &error));
     FAILS(KVFFI_ERR_NULL, "out_peer is NULL", kvffi_exchange_connect(exchange, NULL, 0, NULL, &error));
     FAILS(KVFFI_ERR_BLOB, "cut off", kvffi_exchange_connect(exchange, NULL, 0, &out, &error));
+    FAILS(KVFFI_ERR_NULL, "exchange is NULL", kvffi_exchange_connect_named(NULL, "a", NULL, 0, &out, &error));
+    FAILS(KVFFI_ERR_NULL, "name is NULL", kvffi_exchange_connect_named(exchange, NULL, NULL, 0, &out, &error));
+    FAILS(KVFFI_ERR_BLOB, "cut off", kvffi_exchange_connect_named(exchange, "a", NULL, 0, &out, &error));
     FAILS(KVFFI_ERR_NULL, "exchange is NULL", kvffi_exchange_get_peer(NULL, &NOBODY, &out, &error));
     FAILS(KVFFI_ERR_NULL, "peer (with a length of 1) is NULL", kvffi_exchange_get_peer(exchange, NULL, &out, &error));
     FAILS(KVFFI_ERR_NULL, "peer->name is NULL", kvffi_exchange_get_peer(exchange, &NAMELESS, &out, &error));

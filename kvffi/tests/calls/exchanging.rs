@@ -176,7 +176,9 @@ fn connect(m: &mut Machine<'_>) -> Result<()> {
     let (exchange, bytes) = (m.handle::<kvffi_exchange>(Kind::Exchange)?, m.handle::<kvffi_bytes>(Kind::Bytes)?);
     // SAFETY: alive, NULL, or readable memory; the bytes are not freed during a call.
     let (blob, len) = unsafe { (kvffi_bytes_data(bytes), kvffi_bytes_len(bytes)) };
-    make!(m, Peer, kvffi_exchange_connect(exchange, blob, len))
+    make!(m, Peer, kvffi_exchange_connect(exchange, blob, len))?;
+    let name = m.text_of(&[c"decode", c"prefill"])?;
+    make!(m, Peer, kvffi_exchange_connect_named(exchange, name, blob, len))
 }
 
 fn peers(m: &mut Machine<'_>) -> Result<()> {

@@ -176,7 +176,9 @@ fn connect(m: &mut Machine<'_>) -> Result<()> {
         }
     };
     let (blob, len) = m.array(&blob)?;
-    make!(m, Peer, kvffi_agent_connect(agent, blob, len))
+    make!(m, Peer, kvffi_agent_connect(agent, blob, len))?;
+    let name = m.text_of(&[c"decode", c"prefill"])?;
+    make!(m, Peer, kvffi_agent_connect_named(agent, name, blob, len))
 }
 
 fn peer_look(m: &mut Machine<'_>) -> Result<()> {

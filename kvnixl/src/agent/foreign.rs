@@ -8,8 +8,8 @@
 use kvplan::{Side, memory_ranges};
 use kvspec::ValidSpec;
 
-use super::Agent;
-use super::peers::Introduced;
+use super::peers::{Introduced, Stands};
+use super::{Agent, since_1970};
 use crate::blob::MAX_BLOB_BYTES;
 use crate::error::{Error, Result};
 use crate::memory::{RangeTable, Registered};
@@ -57,6 +57,9 @@ impl Agent {
             name: name.to_owned(),
             incarnation: 0,
             generation,
+            // The engine's own word: the newest of that name.
+            started: Some(since_1970()),
+            stands: Stands::Yes,
             transport_name: name.to_owned(),
             metadata: metadata.to_vec(),
             layout: layout.clone(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 
 use kvspec::ValidSpec;
 
-use super::Agent;
+use super::{Agent, since_1970};
 use crate::blob::{self, Blob, Header};
 use crate::error::{Error, Result};
 use crate::host::{Host, Locality, Watch};
@@ -27,6 +27,10 @@ pub(super) struct Introduced {
     /// 0 if it is not of this library.
     pub(super) incarnation: u64,
     pub(super) generation: u64,
+    /// When its process started, as it says.
+    pub(super) started: Option<u64>,
+    /// Whether what is connected under its name counts.
+    pub(super) stands: Stands,
     pub(super) transport_name: String,
     pub(super) metadata: Vec<u8>,
     pub(super) layout: ValidSpec,
@@ -56,6 +60,14 @@ impl Loaded {
     }
 }
 
+/// Whether what is connected under a peer's name counts: if so, only what is newer takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
+    Yes,
+    /// It cannot be reached: whatever comes in its place is no worse.
+    No,
+}
+
 impl Peers {
     /// Whether the transport knows somebody by this name for a reason.
     fn has_named(&self, transport_name: &str) -> bool {
@@ -76,42 +88,82 @@ impl Peers {
 }
 
 impl Agent {
-    /// Connects the peer whose blob this is. The same blob again gives the same peer; a newer one, or one of a
-    /// restarted peer, replaces it. A failed connect changes nothing.
+    /// Connects the peer whose blob this is, whoever that is. The same blob again gives the same peer. A later
+    /// generation of the same process replaces it, and so does a process that started later, or any other if the one
+    /// that is connected is known to have ended. A failed connect changes nothing. Who knows whose blob it should be
+    /// says so: [`Agent::connect_named`].
     ///
     /// # Errors
     ///
     /// The `Blob…` errors for bytes that are not a blob of this version; [`Error::FingerprintMismatch`];
-    /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::OwnBlob`];
-    /// [`Error::StaleBlob`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`];
+    /// [`Error::PeerLayout`] and the range errors for a layout that does not hold together; [`Error::BlobRefused`] when
+    /// the same bytes were refused for one of these lately; [`Error::OwnBlob`]; [`Error::StaleBlob`],
+    /// [`Error::OlderProcess`]; [`Error::PeerEnded`] for a process that is known to be gone; [`Error::NotRegistered`];
     /// [`Error::InUse`] while transfers with the peer have not settled and it has registered anew what it had: then the
     /// peer stays as it was;
     /// [`Error::Nixl`] and [`Error::PeerNameMismatch`] for NIXL metadata that cannot be used.
     pub fn connect(&self, blob: &[u8]) -> Result<Peer> {
-        self.connect_if(blob, |_, _, _| Ok(()))
+        self.connect_if(blob, |_| Ok(Stands::Yes))
     }
 
-    /// As [`Agent::connect`], unless `check` refuses the peer's name, incarnation and generation.
-    pub(crate) fn connect_if(&self, blob: &[u8], check: impl FnOnce(&str, u64, u64) -> Result<()>) -> Result<Peer> {
+    /// Connects the peer of this name from its blob, as [`Agent::connect`] does. A blob that names another peer, which
+    /// may be connected, is refused before it is read any further.
+    ///
+    /// # Errors
+    ///
+    /// As [`Agent::connect`], and [`Error::UnexpectedPeer`].
+    pub fn connect_named(&self, name: &str, blob: &[u8]) -> Result<Peer> {
+        self.connect_if(blob, |header| header.expect(name).map(|()| Stands::Yes))
+    }
+
+    /// As [`Agent::connect`], unless `admit` refuses who it is.
+    pub(crate) fn connect_if(&self, blob: &[u8], admit: impl FnOnce(&Header) -> Result<Stands>) -> Result<Peer> {
         let fingerprint = self.registered(&self.memory())?.0.fingerprint.clone();
-        let blob = blob::decode(blob, &fingerprint)?;
-        let Header { agent: name, incarnation, generation, .. } = blob.header;
-        if incarnation == self.incarnation {
-            return Err(Error::OwnBlob { agent: self.name.clone() });
-        }
-        check(&name, incarnation, generation)?;
+        let admit = |header: &Header| {
+            if header.incarnation == self.incarnation {
+                return Err(Error::OwnBlob { agent: self.name.clone() });
+            }
+            admit(header)
+        };
+        let (blob, stands) = self.refused.read(blob, |blob| blob::decode(blob, &fingerprint, admit))?;
+        let Header { agent: name, incarnation, generation, started, .. } = blob.header;
         let transport_name = notify::transport_name(&name, incarnation);
         let Blob { layout, ranges, metadata, host, .. } = blob;
-        self.introduce(Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host })
+        self.introduce(Introduced {
+            name,
+            incarnation,
+            generation,
+            started,
+            stands,
+            transport_name,
+            metadata,
+            layout,
+            ranges,
+            host,
+        })
     }
 
     /// Makes a peer reachable that says who it is.
     pub(super) fn introduce(&self, new: Introduced) -> Result<Peer> {
-        let Introduced { name, incarnation, generation, transport_name, metadata, layout, ranges, host } = new;
+        let Introduced {
+            name,
+            incarnation,
+            generation,
+            started,
+            stands,
+            transport_name,
+            metadata,
+            layout,
+            ranges,
+            host,
+        } = new;
+        // Nobody starts in the future: who says so is not newer than all that come later.
+        let started = started.map(|started| started.min(since_1970()));
         // Held throughout: connecting the same peer twice at once would mix up the two.
         let mut peers = self.peers();
         self.forget_retired(&mut peers);
-        let current = peers.by_name.get(&name).filter(|peer| peer.incarnation == incarnation).cloned();
+        let of_name = peers.by_name.get(&name);
+        let current = of_name.filter(|peer| peer.incarnation == incarnation).cloned();
         // One that was replaced and is back is still the one with which something is under way.
         let retired = |peer: &&Arc<PeerInner>| peer.name == name && peer.incarnation == incarnation;
         let known = current.clone().or_else(|| peers.retired.iter().find(retired).cloned());
@@ -122,8 +174,14 @@ impl Agent {
         if watch.is_gone() {
             return Err(Error::PeerEnded { peer: name, incarnation });
         }
+        if let Some(other) = of_name.filter(|other| other.incarnation != incarnation && stands == Stands::Yes) {
+            let is_newer = started.zip(other.started).is_some_and(|(new, old)| new > old);
+            if !is_newer && !other.watch.is_gone() {
+                return Err(Error::OlderProcess { peer: name, incarnation, current: other.incarnation });
+            }
+        }
         if let Some(current) = &current {
-            if generation < current.generation {
+            if generation < current.generation && stands == Stands::Yes {
                 return Err(Error::StaleBlob { peer: name, stale: generation, current: current.generation });
             }
             if generation == current.generation {
@@ -154,6 +212,7 @@ impl Agent {
             name: name.clone(),
             incarnation,
             generation,
+            started,
             transport_name,
             metadata,
             layout,

@@ -162,6 +162,7 @@ impl Agent {
         let mut memory = self.memory_mut();
         memory.registered = Some((spec.clone(), table));
         memory.generation = generation;
+        self.refused.clear();
         Ok(())
     }
 

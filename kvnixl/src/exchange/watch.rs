@@ -90,6 +90,7 @@ impl<B> Exchange<B> {
     pub(super) fn proven_gone(&mut self, peer: &PeerId, now: Instant) {
         self.asks_no_more(peer, now);
         self.link.gone(peer, now);
+        self.link.peers.ended(peer);
         self.consumer.reservations.writer_gone(peer);
     }
 

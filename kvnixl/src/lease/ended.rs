@@ -18,6 +18,15 @@ impl<K: Eq + Hash + Clone, V> Remembered<K, V> {
         Self { entries: HashMap::new(), order: VecDeque::new(), lasts, most }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key)
     }

@@ -29,6 +29,7 @@ mod reservation;
 pub(crate) use assembly::{Assembled, Assembly, Chunk, append};
 pub(crate) use book::{Completion, LeaseBook, after};
 pub use book::{EndReason, Freed, LeaseOptions, LeaseStats, LostReaders};
+pub(crate) use ended::Remembered;
 pub use identity::{LeaseId, MAX_REQUEST_ID_BYTES, PeerId, RequestId, ReservationId};
 pub(crate) use identity::{Numbers, Reading};
 pub(crate) use outbox::{Number, Outbox};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::book::after;
 use super::identity::PeerId;
+use crate::agent::Stands;
 use crate::backoff::Backoff;
 
 /// How peers are kept.
@@ -75,8 +76,10 @@ pub(crate) enum Loaded {
     Newer,
     /// Another process, in place of this one, which is lost.
     Replaced(PeerId),
-    /// It is older than what is known: an earlier memory registration, or a process that was replaced. Do not use it.
+    /// It is of an earlier memory registration than is known. Do not use it.
     Stale,
+    /// It is of a process that this one has replaced. Do not use it.
+    Past(PeerId),
 }
 
 /// Counts since the start.
@@ -117,7 +120,17 @@ struct Entry {
     fetching: Option<Instant>,
     /// Draining for good.
     leaving: bool,
-    past: VecDeque<u64>,
+    /// Its process is known to have ended.
+    ended: bool,
+    past: VecDeque<Past>,
+}
+
+/// A process that was replaced.
+#[derive(Debug)]
+struct Past {
+    incarnation: u64,
+    /// It is known to have ended. One that is not may have been replaced by mistake.
+    ended: bool,
 }
 
 /// Peers by name, each with the incarnation that counts.
@@ -178,18 +191,58 @@ impl PeerBook {
     }
 
     /// What a blob of this peer and generation would mean.
+    ///
+    /// Numbers come from blobs, which may lie, so they order blobs only while what they led to works. A peer's own word
+    /// counts always: what it has withdrawn is stale. And a process that was replaced is taken again if its successor
+    /// cannot be reached, unless it is known to have ended.
     #[must_use]
     pub(crate) fn judge(&self, peer: &PeerId, generation: u64) -> Loaded {
         let Some(entry) = self.peers.get(&peer.name) else { return Loaded::New };
-        match entry.incarnation {
-            _ if entry.past.contains(&peer.incarnation) => Loaded::Stale,
-            None => Loaded::New,
-            Some(incarnation) if incarnation != peer.incarnation => {
-                Loaded::Replaced(PeerId::new(peer.name.clone(), incarnation))
-            }
-            Some(_) if generation < entry.generation.max(entry.told) => Loaded::Stale,
-            Some(_) if generation == entry.generation => Loaded::Same,
-            Some(_) => Loaded::Newer,
+        let Some(incarnation) = entry.incarnation else { return Loaded::New };
+        let current = PeerId::new(peer.name.clone(), incarnation);
+        if incarnation != peer.incarnation {
+            return match entry.past.iter().find(|past| past.incarnation == peer.incarnation) {
+                Some(past) if past.ended || entry.state != PeerState::Lost => Loaded::Past(current),
+                _ => Loaded::Replaced(current),
+            };
+        }
+        if generation < entry.told {
+            Loaded::Stale
+        } else if generation == entry.generation {
+            Loaded::Same
+        } else if generation > entry.generation || entry.is_useless() {
+            Loaded::Newer
+        } else {
+            Loaded::Stale
+        }
+    }
+
+    /// Whether what is known under a peer's name works: then only what is newer takes its place.
+    #[must_use]
+    pub(crate) fn stands(&self, peer: &PeerId) -> Stands {
+        let gives_way = |entry: &Entry| match entry.incarnation == Some(peer.incarnation) {
+            true => entry.is_useless(),
+            false => entry.state == PeerState::Lost,
+        };
+        if self.peers.get(&peer.name).is_some_and(gives_way) { Stands::No } else { Stands::Yes }
+    }
+
+    /// Whose blob is awaited, if it is not this peer's and this one is ready: nobody asked for its blob.
+    #[must_use]
+    pub(crate) fn awaited_instead(&self, name: &str, now: Instant) -> Option<&str> {
+        let is_awaited = |entry: &Entry| entry.fetching.is_some_and(|timeout| now < timeout);
+        self.peers.get(name).filter(|entry| entry.state == PeerState::Ready && !is_awaited(entry))?;
+        self.peers.iter().find(|(_, entry)| is_awaited(entry)).map(|(awaited, _)| &**awaited)
+    }
+
+    /// A peer's process has ended.
+    pub(crate) fn ended(&mut self, peer: &PeerId) {
+        let Some(entry) = self.peers.get_mut(&peer.name) else { return };
+        if entry.incarnation == Some(peer.incarnation) {
+            entry.ended = true;
+        }
+        for past in entry.past.iter_mut().filter(|past| past.incarnation == peer.incarnation) {
+            past.ended = true;
         }
     }
 
@@ -201,20 +254,21 @@ impl PeerBook {
     /// A blob was loaded; the peer is ready unless it is being let go. Nothing changes by one that is stale.
     pub(crate) fn loaded(&mut self, peer: &PeerId, generation: u64, now: Instant) -> Loaded {
         let loaded = self.judge(peer, generation);
-        if loaded == Loaded::Stale {
+        if matches!(loaded, Loaded::Stale | Loaded::Past(_)) {
             return loaded;
         }
         let entry = self.peers.entry(peer.name.clone()).or_insert_with(|| Entry::new(&self.options, now));
         if let Loaded::Replaced(old) = &loaded {
             self.stats.replaced += 1;
-            entry.past.push_back(old.incarnation);
+            entry.past.retain(|past| past.incarnation != peer.incarnation);
+            entry.past.push_back(Past { incarnation: old.incarnation, ended: entry.ended });
             if entry.past.len() > self.options.max_past {
                 entry.past.pop_front();
             }
             if entry.in_flight > 0 {
                 self.replaced.insert(old.clone(), entry.in_flight);
             }
-            (entry.told, entry.leaving) = (0, false);
+            (entry.told, entry.leaving, entry.ended) = (0, false, false);
         }
         if entry.incarnation != Some(peer.incarnation) {
             // One that was replaced and forgotten may be back.
@@ -237,7 +291,7 @@ impl PeerBook {
             Some(entry) => Some(entry.state),
             None if self.replaced.contains_key(peer) => Some(PeerState::Replaced),
             None => {
-                let past = |entry: &Entry| entry.past.contains(&peer.incarnation);
+                let past = |entry: &Entry| entry.past.iter().any(|past| past.incarnation == peer.incarnation);
                 self.peers.get(&peer.name).is_some_and(past).then_some(PeerState::Replaced)
             }
         }
@@ -289,12 +343,12 @@ impl PeerBook {
         is_news
     }
 
-    /// The peer says which memory registration it has: when that is newer than its blob, the blob is stale. Whether it
-    /// is.
+    /// The peer says which memory registration it has: when its blob is of another one, the blob is stale. Whether it
+    /// is. What it says late, of an earlier registration, is no news.
     pub(crate) fn told_generation(&mut self, peer: &PeerId, generation: u64, now: Instant) -> bool {
         match self.current_mut(peer) {
-            Some(entry) if generation > entry.generation && !entry.leaving => {
-                entry.told = entry.told.max(generation);
+            Some(entry) if generation >= entry.told && generation != entry.generation && !entry.leaving => {
+                entry.told = generation;
                 entry.state = PeerState::Connecting;
                 entry.fetch_at(now);
                 true
@@ -307,7 +361,8 @@ impl PeerBook {
     /// again. When what is in flight has settled, [`take_drained`](Self::take_drained) names it, and its next blob is
     /// wanted: that it has registered may be said when nobody hears it. Whether that is news.
     pub(crate) fn withdrawn(&mut self, peer: &PeerId, generation: u64) -> bool {
-        let is_news = |entry: &&mut Entry| generation >= entry.generation.max(entry.told);
+        // Its blob may have given another number: the peer's word counts.
+        let is_news = |entry: &&mut Entry| generation >= entry.told;
         let Some(entry) = self.current_mut(peer).filter(is_news) else { return false };
         entry.told = generation.saturating_add(1);
         entry.state = PeerState::Draining;
@@ -400,8 +455,14 @@ impl Entry {
             fetch: Backoff::new(options.first_retry, options.max_retry, now),
             fetching: None,
             leaving: false,
+            ended: false,
             past: VecDeque::new(),
         }
+    }
+
+    /// Whether its blob led to nothing that works: it is lost, or says that it has other memory.
+    fn is_useless(&self) -> bool {
+        matches!(self.state, PeerState::Lost | PeerState::Connecting)
     }
 
     /// To be fetched at this time, whatever has failed before.

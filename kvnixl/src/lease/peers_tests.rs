@@ -41,7 +41,7 @@ fn a_restarted_peer_replaces_its_predecessor_and_the_old_blob_is_stale() {
     assert_eq!(book.loaded(&peer(2), 1, now), Loaded::Replaced(peer(1)));
     assert_eq!(book.state(&peer(1)), Some(PeerState::Replaced));
     assert!(!book.started(&peer(1), now) && book.started(&peer(2), now));
-    assert_eq!(book.loaded(&peer(1), 9, now), Loaded::Stale);
+    assert_eq!(book.loaded(&peer(1), 9, now), Loaded::Past(peer(2)));
     assert_eq!(book.want("prefill", now), Wanted::Ready(peer(2)));
     // What the predecessor has in flight is not the successor's.
     book.settled(&peer(1), now);

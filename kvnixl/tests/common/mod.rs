@@ -4,6 +4,7 @@
 
 pub mod bare;
 pub mod exchanging;
+pub mod forged;
 pub mod process;
 
 use std::time::Duration;

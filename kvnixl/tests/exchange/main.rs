@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod lost;
+mod names;
 mod peers;
 mod pulls;
 mod pushes;

@@ -1437,6 +1437,7 @@ class Functions:
     kvffi_agent_shutdown: Callable[[Pointer, int, Pointer], int]
     kvffi_agent_free: Callable[[Pointer], None]
     kvffi_agent_connect: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_agent_connect_named: Callable[[Pointer, bytes | None, Pointer, int, Pointer, Pointer], int]
     kvffi_agent_reconnect: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_agent_disconnect: Callable[[Pointer, Pointer, Pointer], int]
     kvffi_peer_get_info: Callable[[Pointer, Pointer, Pointer], int]
@@ -1473,6 +1474,7 @@ class Functions:
     kvffi_exchange_free: Callable[[Pointer], None]
     kvffi_exchange_want: Callable[[Pointer, bytes | None, Pointer, Pointer], int]
     kvffi_exchange_connect: Callable[[Pointer, Pointer, int, Pointer, Pointer], int]
+    kvffi_exchange_connect_named: Callable[[Pointer, bytes | None, Pointer, int, Pointer, Pointer], int]
     kvffi_exchange_get_peer: Callable[[Pointer, Pointer, Pointer, Pointer], int]
     kvffi_exchange_fetch_failed: Callable[[Pointer, bytes | None, Pointer], int]
     kvffi_exchange_release_peer: Callable[[Pointer, bytes | None, Pointer], int]
@@ -1606,6 +1608,7 @@ SIGNATURES: tuple[tuple[str, Any, tuple[tuple[str, Any], ...]], ...] = (
     ("kvffi_agent_shutdown", c_int32, (("agent", c_void_p), ("timeout_ms", c_uint64), ("out_error", c_void_p))),
     ("kvffi_agent_free", None, (("agent", c_void_p),)),
     ("kvffi_agent_connect", c_int32, (("agent", c_void_p), ("blob", c_void_p), ("blob_len", c_size_t), ("out_peer", c_void_p), ("out_error", c_void_p))),
+    ("kvffi_agent_connect_named", c_int32, (("agent", c_void_p), ("name", c_char_p), ("blob", c_void_p), ("blob_len", c_size_t), ("out_peer", c_void_p), ("out_error", c_void_p))),
     ("kvffi_agent_reconnect", c_int32, (("agent", c_void_p), ("peer", c_void_p), ("out_error", c_void_p))),
     ("kvffi_agent_disconnect", c_int32, (("agent", c_void_p), ("peer", c_void_p), ("out_error", c_void_p))),
     ("kvffi_peer_get_info", c_int32, (("peer", c_void_p), ("out_info", c_void_p), ("out_error", c_void_p))),
@@ -1642,6 +1645,7 @@ SIGNATURES: tuple[tuple[str, Any, tuple[tuple[str, Any], ...]], ...] = (
     ("kvffi_exchange_free", None, (("exchange", c_void_p),)),
     ("kvffi_exchange_want", c_int32, (("exchange", c_void_p), ("name", c_char_p), ("out_wanted", c_void_p), ("out_error", c_void_p))),
     ("kvffi_exchange_connect", c_int32, (("exchange", c_void_p), ("blob", c_void_p), ("blob_len", c_size_t), ("out_peer", c_void_p), ("out_error", c_void_p))),
+    ("kvffi_exchange_connect_named", c_int32, (("exchange", c_void_p), ("name", c_char_p), ("blob", c_void_p), ("blob_len", c_size_t), ("out_peer", c_void_p), ("out_error", c_void_p))),
     ("kvffi_exchange_get_peer", c_int32, (("exchange", c_void_p), ("peer", c_void_p), ("out_peer", c_void_p), ("out_error", c_void_p))),
     ("kvffi_exchange_fetch_failed", c_int32, (("exchange", c_void_p), ("name", c_char_p), ("out_error", c_void_p))),
     ("kvffi_exchange_release_peer", c_int32, (("exchange", c_void_p), ("name", c_char_p), ("out_error", c_void_p))),

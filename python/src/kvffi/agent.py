@@ -257,11 +257,20 @@ class Agent(Handle):
         """
         return take_bytes(functions().kvffi_agent_export, self._live())
 
-    def connect(self, blob: bytes | bytearray | memoryview) -> Peer:
-        """Connects the peer whose blob this is. The same blob again gives the same peer, a newer one replaces it."""
+    def connect(self, blob: bytes | bytearray | memoryview, *, name: str | None = None) -> Peer:
+        """Connects the peer whose blob this is. The same blob again gives the same peer, a newer one replaces it.
+
+        With a `name`, the blob of any other peer is a `BlobError` and changes nothing.
+        """
         data = octets(blob, "blob")
         library = functions()
-        made = make(library.kvffi_peer_free, library.kvffi_agent_connect, self._live(), data, len(data))
+        free = library.kvffi_peer_free
+        # No handle in a local: see `call`.
+        if name is None:
+            made = make(free, library.kvffi_agent_connect, self._live(), data, len(data))
+        else:
+            named = text(name, "name")
+            made = make(free, library.kvffi_agent_connect_named, self._live(), named, data, len(data))
         return Peer._wrap(made, self._live())
 
     def connect_foreign(self, name: str, metadata: bytes, layout: Spec, *, generation: int = 1) -> Peer:

@@ -265,11 +265,21 @@ class Exchange(Handle):
         call(functions().kvffi_exchange_want, self._live(), text(name, "name"), ctypes.byref(wanted))
         return Wanted(word("WANTED", wanted.what), wanted.incarnation, wanted.wait_ms / 1000)
 
-    def connect(self, blob: bytes | bytearray | memoryview) -> Peer:
-        """Connects a peer from its blob, as `Agent.connect` does; `BlobError` also for one that was replaced."""
+    def connect(self, blob: bytes | bytearray | memoryview, *, name: str | None = None) -> Peer:
+        """Connects a peer from its blob, as `Agent.connect` does; `BlobError` also for one that was replaced.
+
+        Say the `name` that was asked for. Without it, while blobs are fetched that `want` asked for, none that nobody
+        asked for takes the place of a peer that is ready.
+        """
         data = octets(blob, "blob")
         library = functions()
-        made = make(library.kvffi_peer_free, library.kvffi_exchange_connect, self._live(), data, len(data))
+        free = library.kvffi_peer_free
+        # No handle in a local: see `call`.
+        if name is None:
+            made = make(free, library.kvffi_exchange_connect, self._live(), data, len(data))
+        else:
+            named = text(name, "name")
+            made = make(free, library.kvffi_exchange_connect_named, self._live(), named, data, len(data))
         return Peer._wrap(made, self._agent._live())
 
     def peer(self, peer: PeerId) -> Peer:
