@@ -291,7 +291,7 @@ def test_a_blob_of_another_peer_than_the_one_asked_for_changes_nothing(
     other = Side(worker("other", network, 1))
     blob = other.worker.agent.export()
     for owner in (decode.exchange, decode.worker.agent):
-        with pytest.raises(kvffi.BlobError, match="of \"other\", and that of \"prefill\" was asked for"):
+        with pytest.raises(kvffi.BlobError, match='of "other", and that of "prefill" was asked for'):
             owner.connect(blob, name="prefill")
     assert decode.exchange.want("prefill").incarnation == peer.id.incarnation
     assert decode.exchange.connect(blob, name="other").id.name == "other"
