@@ -49,9 +49,9 @@ pub struct kvffi_exchange_options {
     pub reserved: u32,
     /// How often leases that are needed are extended; poll some times as often. 5 s by default.
     pub heartbeat_every_ms: u64,
-    /// Most registrations of decode workers that wait or are being written. 65,536 by default.
+    /// Most registrations of decode workers that wait or are being written; one worker may have half. 65,536 by default.
     pub max_registrations: u64,
-    /// Most block ids in all of them, where each list counts as one more. 64 Mi by default.
+    /// Most block ids in all of them, where each list counts as 16 more; one worker may have half. 64 Mi by default.
     pub max_registered_blocks: u64,
     /// First wait before a peer's blob is fetched again; doubles with every failure. 100 ms by default.
     pub first_retry_ms: u64,

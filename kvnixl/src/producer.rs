@@ -148,7 +148,9 @@ impl<B> Producer<B> {
         if self.push.knows(&id) && !chunk.last {
             return true;
         }
-        let registration = match self.assembly.add(chunk) {
+        let added = self.assembly.add(chunk, now);
+        self.drop_partial(now);
+        let registration = match added {
             Assembled::Partial => return true,
             Assembled::Early => return self.push.knows(&id),
             Assembled::Whole(registration) => registration,
@@ -185,10 +187,18 @@ impl<B> Producer<B> {
 
     /// Nothing more is written for a registration. What is posted is given up as far as it can be.
     fn stop(&mut self, id: &PushId, why: NotWritten, now: Instant) {
-        self.assembly.take(id);
+        self.assembly.forget(id);
         self.push.refuse(id, why, now);
         for write in self.writes.iter().filter(|write| write.id == *id) {
             write.moving.cancel();
+        }
+    }
+
+    /// Registrations that arrived in part and made room, or of which no more came: their readers are told.
+    fn drop_partial(&mut self, now: Instant) {
+        for id in self.assembly.take_dropped() {
+            self.refused_chunks += 1;
+            self.push.refuse(&id, NotWritten::Unfit, now);
         }
     }
 
@@ -212,6 +222,7 @@ impl<B> Producer<B> {
         self.look_at_writes(link, now, events);
         self.leases.expire(now);
         self.assembly.expire(now);
+        self.drop_partial(now);
         self.push.expire(now);
         for freed in self.leases.take_freed() {
             let stopped = self.push.of_lease(freed.lease);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kvplan::BlockList;
 
+use super::book::after;
 use super::ended::Remembered;
 use super::identity::{LeaseId, PeerId, RequestId, ReservationId};
 use crate::message::NotWritten;
@@ -14,9 +15,10 @@ use crate::message::NotWritten;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushOptions {
-    /// Most registrations that wait or are being written. 65,536 by default.
+    /// Most registrations that wait or are being written; one decode worker may have half of them. 65,536 by default.
     pub max_registrations: usize,
-    /// Most block ids in all of them, where each list counts as one more. 64 Mi by default.
+    /// Most block ids in all of them, where each list counts as 16 more, which is the memory that it takes; one decode
+    /// worker may have half of them. 64 Mi by default. As much again may have arrived in part.
     pub max_blocks: usize,
     /// How long an outcome is remembered, so that a decode worker that missed it is told again. 10 minutes by
     /// default.
@@ -65,11 +67,17 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Number of block ids, and of lists: one without blocks takes room too.
+    /// Number of block ids, and what the lists take besides: one without blocks takes room too.
     pub(crate) fn num_ids(&self) -> usize {
-        self.lists.iter().map(|list| list.blocks.len() + 1).sum()
+        self.lists.iter().map(|list| list.blocks.len() + LIST_WEIGHT).sum()
     }
 }
+
+/// What a list takes besides its ids, counted in ids of four bytes.
+pub(super) const LIST_WEIGHT: usize = 16;
+
+/// Longest that a registration is kept, whatever its decode worker says.
+pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// What became of a registration that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +158,8 @@ pub(crate) struct PushBook {
     by_lease: HashMap<LeaseId, BTreeSet<PushId>>,
     due: BTreeSet<(Instant, PushId)>,
     num_ids: usize,
+    /// How many each reader has, and the ids in them.
+    of_reader: HashMap<PeerId, (usize, usize)>,
     ended: Remembered<PushId, Outcome>,
     resolved: Vec<Resolved>,
     /// Stopped while something may still land.
@@ -169,6 +179,7 @@ impl PushBook {
             by_lease: HashMap::new(),
             due: BTreeSet::new(),
             num_ids: 0,
+            of_reader: HashMap::new(),
             resolved: Vec::new(),
             failing: Vec::new(),
             stats: PushStats::default(),
@@ -177,6 +188,8 @@ impl PushBook {
 
     /// A decode worker says where it wants a request, which has this lease in force.
     pub(crate) fn register(&mut self, registration: Registration, lease: Option<LeaseId>, now: Instant) -> Admission {
+        let deadline = registration.deadline.min(after(now, LONGEST));
+        let registration = Registration { deadline, ..registration };
         let id = registration.id.clone();
         if let Some(outcome) = self.ended.get(&id).cloned() {
             self.stats.duplicates += 1;
@@ -187,13 +200,20 @@ impl PushBook {
             self.stats.duplicates += 1;
             return Admission::Duplicate;
         }
-        let num_ids = self.num_ids.saturating_add(registration.num_ids());
-        if self.pushes.len() >= self.options.max_registrations || num_ids > self.options.max_blocks {
+        let (ids, PushOptions { max_registrations, max_blocks, .. }) = (registration.num_ids(), &self.options);
+        let (theirs, their_ids) = self.of_reader.get(&id.reader).copied().unwrap_or_default();
+        // One reader leaves room for others.
+        let is_too_much = |num: usize, ids: usize, share: usize| {
+            num >= max_registrations.div_ceil(share) || ids > max_blocks.div_ceil(share)
+        };
+        let num_ids = self.num_ids.saturating_add(ids);
+        if is_too_much(self.pushes.len(), num_ids, 1) || is_too_much(theirs, their_ids.saturating_add(ids), 2) {
             self.stats.refused += 1;
             self.conclude(id, Outcome::Released(NotWritten::NoRoom), now);
             return Admission::Full;
         }
         self.num_ids = num_ids;
+        self.of_reader.insert(id.reader.clone(), (theirs + 1, their_ids.saturating_add(ids)));
         self.stats.registered += 1;
         match lease {
             Some(lease) => self.by_lease.entry(lease).or_default().insert(id.clone()),
@@ -376,7 +396,14 @@ impl PushBook {
 
     fn conclude(&mut self, id: PushId, outcome: Outcome, now: Instant) {
         if let Some(Push { registration, lease, .. }) = self.pushes.remove(&id) {
-            self.num_ids = self.num_ids.saturating_sub(registration.num_ids());
+            let ids = registration.num_ids();
+            self.num_ids = self.num_ids.saturating_sub(ids);
+            if let Some((num, their_ids)) = self.of_reader.get_mut(&id.reader) {
+                (*num, *their_ids) = (num.saturating_sub(1), their_ids.saturating_sub(ids));
+                if *num == 0 {
+                    self.of_reader.remove(&id.reader);
+                }
+            }
             self.due.remove(&(registration.deadline, id.clone()));
             if let Some(pushes) = lease.and_then(|lease| self.by_lease.get_mut(&lease)) {
                 pushes.remove(&id);

@@ -7,7 +7,7 @@ use kvplan::BlockList;
 use kvspec::{BlockId, GroupId};
 use proptest::prelude::*;
 
-use super::push::{Registration, Resolved};
+use super::push::{LONGEST, Registration, Resolved};
 use super::*;
 use crate::message::NotWritten;
 
@@ -120,7 +120,7 @@ fn a_cancelled_registration_that_arrives_late_is_not_written() {
 #[test]
 fn registrations_and_their_blocks_are_bounded() {
     let now = Instant::now();
-    let mut book = PushBook::new(PushOptions { max_blocks: 4, ..PushOptions::default() });
+    let mut book = PushBook::new(PushOptions { max_blocks: 40, ..PushOptions::default() });
     assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Waits);
     assert_eq!(book.register(registration(2, 0, now + SECOND), None, now), Admission::Full);
     book.expire(now + SECOND);
@@ -133,9 +133,27 @@ fn registrations_and_their_blocks_are_bounded() {
 #[test]
 fn lists_without_blocks_take_room_too() {
     let now = Instant::now();
-    let mut book = PushBook::new(PushOptions { max_blocks: 10, ..PushOptions::default() });
-    let lists = vec![BlockList { group: GroupId(0), first: 0, blocks: Vec::new() }; 11];
+    let mut book = PushBook::new(PushOptions { max_blocks: 40, ..PushOptions::default() });
+    let lists = vec![BlockList { group: GroupId(0), first: 0, blocks: Vec::new() }; 2];
     assert_eq!(book.register(Registration { lists, ..registration(1, 0, now + SECOND) }, None, now), Admission::Full);
+}
+
+#[test]
+fn one_reader_leaves_room_for_others_and_keeps_nothing_for_ever() {
+    let now = Instant::now();
+    let mut book = PushBook::new(PushOptions { max_registrations: 8, ..PushOptions::default() });
+    let never = now + SECOND * (1 << 30);
+    let of = |reader: u64, reservation: u64| {
+        let id = PushId { reader: PeerId::new("decode", reader), reservation: ReservationId(reservation) };
+        Registration { id, ..registration(reservation, 0, never) }
+    };
+    let accepted = |book: &mut PushBook, reader| {
+        (100..120).filter(|&number| book.register(of(reader, number), None, now) == Admission::Waits).count()
+    };
+    assert_eq!((accepted(&mut book, 77), accepted(&mut book, 78), accepted(&mut book, 79)), (4, 4, 0));
+    assert!(book.next_deadline().unwrap() <= now + LONGEST);
+    book.expire(now + LONGEST);
+    assert_eq!((accepted(&mut book, 79), accepted(&mut book, 80)), (4, 4), "room again");
 }
 
 proptest! {
