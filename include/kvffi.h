@@ -2825,9 +2825,9 @@ typedef struct kvffi_exchange_options {
     uint32_t reserved;
     /** How often leases that are needed are extended; poll some times as often. 5 s by default. */
     uint64_t heartbeat_every_ms;
-    /** Most registrations of decode workers that wait or are being written. 65,536 by default. */
+    /** Most registrations of decode workers that wait or are being written; one worker may have half. 65,536 by default. */
     uint64_t max_registrations;
-    /** Most block ids in all of them, where each list counts as one more. 64 Mi by default. */
+    /** Most block ids in all of them, where each list counts as 16 more; one worker may have half. 64 Mi by default. */
     uint64_t max_registered_blocks;
     /** First wait before a peer's blob is fetched again; doubles with every failure. 100 ms by default. */
     uint64_t first_retry_ms;

@@ -6,6 +6,7 @@
 use std::io::Cursor;
 
 use kvplan::{MemoryRange, Side};
+use kvspec::family::Budget;
 use kvspec::{CacheSpec, Fingerprint, MemKind, StorageIndex, ValidSpec};
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +173,8 @@ pub(crate) fn decode<T>(
         });
     }
     let invalid = |source| Error::PeerLayout { peer: header.agent.clone(), source: Box::new(source) };
-    let layout = layout.validate().map_err(invalid)?;
+    let mut budget = Budget::CONNECT;
+    let layout = layout.validate_within(&mut budget).map_err(invalid)?;
     let registered =
         |Range { storage, base, len, mem, since }| Registered { range: MemoryRange { storage, base, len, mem }, since };
     let ranges: Vec<Registered> = ranges.into_iter().map(registered).collect();

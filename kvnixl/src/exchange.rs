@@ -12,8 +12,8 @@ use crate::consumer::{Consumer, PullStats};
 use crate::error::{Error, Result};
 use crate::event::{Event, PullId};
 use crate::lease::{
-    Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerState, PeerStats, PushId, PushOptions,
-    PushStats, ReservationStats, Wanted, after,
+    Chunk, LeaseOptions, LeaseStats, Loaded, PeerBook, PeerId, PeerOptions, PeerStats, PushId, PushOptions, PushStats,
+    ReservationStats, Wanted, after,
 };
 use crate::link::{Connected, Link, MessageStats};
 use crate::message::{Envelope, Message};

@@ -194,7 +194,7 @@ impl Assembly {
 
 /// Appends lists; one that goes on where the last one ended is the same list. What that weighs: vectors have room for
 /// more than they hold.
-fn append(lists: &mut Vec<BlockList>, more: Vec<BlockList>) -> usize {
+pub(crate) fn append(lists: &mut Vec<BlockList>, more: Vec<BlockList>) -> usize {
     let (mut ids, before) = (0_usize, lists.capacity());
     for list in more {
         match lists.last_mut() {
