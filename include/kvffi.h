@@ -1600,6 +1600,10 @@ void kvffi_pair_free(kvffi_pair *pair);
 
 /** As a block id: a hole, nothing is stored there. */
 #define KVFFI_BLOCK_HOLE UINT32_MAX
+/** As a flag of a request: only the layers that `layers` names. All others stay as they are. */
+#define KVFFI_REQUEST_LAYERS 1
+/** As a flag of a request: only the layers from_layer up to, not including, to_layer, by their indices in the local spec. */
+#define KVFFI_REQUEST_LAYER_RANGE 2
 
 /** Blocks of one group on one side, in the order of the sequence. Frozen: never grows. */
 typedef struct kvffi_block_list {
@@ -1621,7 +1625,7 @@ typedef struct kvffi_request {
     size_t struct_size;
     /** KVFFI_OP_READ or KVFFI_OP_WRITE; must be the plan's. */
     int32_t op;
-    /** 0. */
+    /** KVFFI_REQUEST_LAYERS or KVFFI_REQUEST_LAYER_RANGE; 0 for all layers. */
     uint32_t flags;
     /** Lists of this worker's groups, at most one a group; may be NULL if num_local is 0. */
     const kvffi_block_list *local;
@@ -1631,8 +1635,19 @@ typedef struct kvffi_request {
     const kvffi_block_list *remote;
     /** Number of remote lists. */
     size_t num_remote;
+    /**
+     * With KVFFI_REQUEST_LAYERS: names of layers that either spec lists, each of which ends with a NUL; may be NULL if
+     * num_layers is 0.
+     */
+    const char *const *layers;
+    /** Number of names; 0 without KVFFI_REQUEST_LAYERS. */
+    size_t num_layers;
+    /** With KVFFI_REQUEST_LAYER_RANGE: index of the first layer; 0 without. */
+    uint32_t from_layer;
+    /** Index behind the last layer; 0 without KVFFI_REQUEST_LAYER_RANGE. */
+    uint32_t to_layer;
 } kvffi_request;
-#define KVFFI_REQUEST_INIT { sizeof(kvffi_request), 0, 0, 0, 0, 0, 0 }
+#define KVFFI_REQUEST_INIT { sizeof(kvffi_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 
 /* ---- Answers: which bytes to move -------------------------------------------------------------------------------- */
@@ -1702,8 +1717,9 @@ kvffi_status kvffi_answer_new(kvffi_answer **out_answer, kvffi_error **out_error
  * answer: overwritten; empty if the call fails.
  *
  * KVFFI_ERR_REQUEST_REFUSED if the request cannot be answered: unknown groups or blocks, a destination block twice,
- * a destination block of which the source holds nothing, a hole at the source. Threads: any number at once on one pair;
- * one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
+ * a destination block of which the source holds nothing, a hole at the source, layers that neither spec lists, or that
+ * the pair's options refuse by themselves. Threads: any number at once on one pair; one at a time on one answer, a
+ * second call gets KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_pair_answer(const kvffi_pair *pair,
                                const kvffi_request *request,
@@ -3208,7 +3224,8 @@ kvffi_status kvffi_exchange_write(kvffi_exchange *exchange,
  *
  * KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer.
  * KVFFI_ERR_WRITE_REFUSED, with the block, if it is for blocks that the registration does not list there; the registration
- * is as it was. Errors as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
+ * is as it was. So for the last part, if answers are for some layers each and one layer was in none. Errors
+ * as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
  * KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_exchange_write_answer(kvffi_exchange *exchange,
@@ -3257,6 +3274,9 @@ typedef struct kvffi_push_source {
  * pulled only when every producer has confirmed that its lease was still good after the last byte had been read. After a
  * failure the blocks come back with KVFFI_EVENT_RETURNED_PULL, when nothing can land in them any more.
  *
+ * What is read by layers (see kvffi_request) is one pull, with a part for each selection: a producer is told once, that
+ * everything has been read.
+ *
  * cookie: the engine's number for the destination blocks.
  * parts, num_parts: what to read from whom, at least one part.
  * deadline_ms: milliseconds from now until which it must be confirmed; 0 for KVFFI_DEFAULT_DEADLINE_MS, KVFFI_FOREVER for
@@ -3264,9 +3284,9 @@ typedef struct kvffi_push_source {
  * out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
  *
  * KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
- * for an answer of a write, or of a plan that is not with that peer. What kvffi_agent_start may
- * say comes as an event, since other parts may have been started. Threads: one at a time on one exchange, a second call
- * gets KVFFI_ERR_BUSY.
+ * for an answer of a write, of a plan that is not with that peer, or if the answers under a lease leave out a layer.
+ * What kvffi_agent_start may say comes as an event, since other parts may have been started. Threads: one at a time on
+ * one exchange, a second call gets KVFFI_ERR_BUSY.
  */
 kvffi_status kvffi_exchange_pull(kvffi_exchange *exchange,
                                  uint64_t cookie,

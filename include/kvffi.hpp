@@ -525,6 +525,24 @@ inline kvffi_request request(std::int32_t op, Span<const kvffi_block_list> local
     return request;
 }
 
+/* The same for some layers only, which either spec names; borrows the names. */
+inline kvffi_request with_layers(kvffi_request request, Span<const char *const> layers) noexcept
+{
+    request.flags |= KVFFI_REQUEST_LAYERS;
+    request.layers = layers.data();
+    request.num_layers = layers.size();
+    return request;
+}
+
+/* The same for the layers from one index of the local spec up to, not including, another. */
+inline kvffi_request with_layer_range(kvffi_request request, std::uint32_t from, std::uint32_t to) noexcept
+{
+    request.flags |= KVFFI_REQUEST_LAYER_RANGE;
+    request.from_layer = from;
+    request.to_layer = to;
+    return request;
+}
+
 /* A plan between this worker and one peer. */
 class Pair {
 public:

@@ -28,7 +28,7 @@ fn request(op: Op, local: &[u32], remote: &[u32]) -> Request {
     let list = |blocks: &[u32]| {
         vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
     };
-    Request { op, local: list(local), remote: list(remote) }
+    Request { op, local: list(local), remote: list(remote), ..Request::default() }
 }
 
 /// The first byte of a block.

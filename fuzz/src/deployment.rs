@@ -34,7 +34,7 @@ impl Arbitrary<'_> for Case {
         let max_gap = *bytes.choose(&[0, 0, 1, 16, 4096, u64::MAX, u64::MAX])?;
         let min_run = *bytes.choose(&[0, 0, 0, 0, 2, u64::MAX])?;
         let options = PairOptions { op, max_gap, min_run, require_whole_rows: bytes.ratio(1, 16)? };
-        let request = Request { op, local: lists(&local, bytes)?, remote: lists(&remote, bytes)? };
+        let request = Request { op, local: lists(&local, bytes)?, remote: lists(&remote, bytes)?, ..Request::default() };
         let (mut local, mut remote) = (local, remote);
         if bytes.ratio(1, 8)? {
             disturb(&mut local, bytes)?;

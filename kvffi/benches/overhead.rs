@@ -74,7 +74,7 @@ impl InRust {
         let peer = agent.connect(&other.export().expect("a blob")).expect("a peer");
         let plan = PairPlan::new(&ours, peer.layout(), &PairOptions::default()).expect("a plan");
         let list = || BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() };
-        let request = Request { op: Op::Read, local: vec![list()], remote: vec![list()] };
+        let request = Request { op: Op::Read, local: vec![list()], remote: vec![list()], ..Request::default() };
         Self { agent, peer, plan, request, _other: other }
     }
 
@@ -163,8 +163,19 @@ impl ThroughC {
         let (blocks, num_blocks) = (self.blocks.as_ptr(), self.blocks.len());
         let list = kvffi_block_list { group: 0, reserved: 0, first: 0, blocks, num_blocks };
         let struct_size = size_of::<kvffi_request>();
-        let request =
-            kvffi_request { struct_size, op: 0, flags: 0, local: &list, num_local: 1, remote: &list, num_remote: 1 };
+        let request = kvffi_request {
+            struct_size,
+            op: 0,
+            flags: 0,
+            local: &list,
+            num_local: 1,
+            remote: &list,
+            num_remote: 1,
+            layers: std::ptr::null(),
+            num_layers: 0,
+            from_layer: 0,
+            to_layer: 0,
+        };
         let mut len = 0;
         let (array, out_len) = (descriptors.as_mut_ptr(), &raw mut len);
         // SAFETY: as the header asks.

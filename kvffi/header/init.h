@@ -11,7 +11,7 @@
 #define KVFFI_BLOCKS_INIT { sizeof(kvffi_blocks), 0, 0, 0, 0 }
 #define KVFFI_TENSOR_INIT { sizeof(kvffi_tensor), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_PAIR_OPTIONS_INIT { sizeof(kvffi_pair_options), 0, 0, 0, 0 }
-#define KVFFI_REQUEST_INIT { sizeof(kvffi_request), 0, 0, 0, 0, 0, 0 }
+#define KVFFI_REQUEST_INIT { sizeof(kvffi_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_LIMITS_INIT { sizeof(kvffi_limits), 0, 0, 0, 0, 0, 0 }
 #define KVFFI_AGENT_OPTIONS_INIT { sizeof(kvffi_agent_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define KVFFI_AGENT_INFO_INIT { sizeof(kvffi_agent_info), 0, 0, 0, 0 }

@@ -163,8 +163,9 @@ pub unsafe extern "C" fn kvffi_answer_new(
 /// answer: overwritten; empty if the call fails.
 ///
 /// KVFFI_ERR_REQUEST_REFUSED if the request cannot be answered: unknown groups or blocks, a destination block twice,
-/// a destination block of which the source holds nothing, a hole at the source. Threads: any number at once on one pair;
-/// one at a time on one answer, a second call gets KVFFI_ERR_BUSY.
+/// a destination block of which the source holds nothing, a hole at the source, layers that neither spec lists, or that
+/// the pair's options refuse by themselves. Threads: any number at once on one pair; one at a time on one answer, a
+/// second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_pair_answer(
     pair: *const kvffi_pair,

@@ -292,7 +292,8 @@ pub unsafe extern "C" fn kvffi_exchange_write(
 ///
 /// KVFFI_ERR_INVALID_ARGUMENT if the answer holds none, one of a read, or one of a plan that is not with that peer.
 /// KVFFI_ERR_WRITE_REFUSED, with the block, if it is for blocks that the registration does not list there; the registration
-/// is as it was. Errors as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
+/// is as it was. So for the last part, if answers are for some layers each and one layer was in none. Errors
+/// as for kvffi_exchange_write. Threads: one at a time on one exchange and on one answer, a second call gets
 /// KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_write_answer(

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use kvnixl::lease::{LeaseId, PeerId, ReservationId};
 use kvnixl::{Exchange, PullId, PullPart, PushSource};
-use kvplan::{Descriptor, Op};
+use kvplan::Op;
 
 use crate::answer::{kvffi_answer, kvffi_descriptor};
 use crate::argument::{array, name, out};
@@ -63,25 +63,29 @@ unsafe fn pull_part(exchange: &Exchange<u64>, part: &kvffi_pull_part, argument: 
     let request = unsafe { request_id(part.request, &format!("{argument}.request"))? };
     // SAFETY: by contract.
     let given = unsafe { array(part.descriptors, part.num_descriptors, &format!("{argument}.descriptors"))? };
-    let (descriptors, padding_bytes): (Vec<Descriptor>, u64) = if part.answer.is_null() {
-        (descriptors(given), part.padding_bytes)
+    let lease = LeaseId(part.lease);
+    if part.answer.is_null() {
+        let descriptors = descriptors(given);
+        Ok(PullPart { peer, request, lease, descriptors, padding_bytes: part.padding_bytes, layers: None })
     } else if given.is_empty() && part.padding_bytes == 0 {
         let argument = format!("{argument}.answer");
         // SAFETY: by contract.
         let answer = handle::lock(unsafe { handle::borrow(part.answer, &argument)? }, &argument)?;
         answer.check_for(exchange, &peer, Op::Read)?;
-        (answer.descriptors.as_slice().to_vec(), answer.descriptors.padding_bytes())
+        Ok(PullPart::of_answer(peer, request, lease, &answer.descriptors))
     } else {
-        return Err(Failure::invalid(format!(
+        Err(Failure::invalid(format!(
             "{argument} has both an answer and descriptors or padding_bytes; give one of the two"
-        )));
-    };
-    Ok(PullPart { peer, request, lease: LeaseId(part.lease), descriptors, padding_bytes })
+        )))
+    }
 }
 
 /// Reads a request from one or several producers. It ends once, as KVFFI_EVENT_PULLED or KVFFI_EVENT_PULL_FAILED; it is
 /// pulled only when every producer has confirmed that its lease was still good after the last byte had been read. After a
 /// failure the blocks come back with KVFFI_EVENT_RETURNED_PULL, when nothing can land in them any more.
+///
+/// What is read by layers (see kvffi_request) is one pull, with a part for each selection: a producer is told once, that
+/// everything has been read.
 ///
 /// cookie: the engine's number for the destination blocks.
 /// parts, num_parts: what to read from whom, at least one part.
@@ -90,9 +94,9 @@ unsafe fn pull_part(exchange: &Exchange<u64>, part: &kvffi_pull_part, argument: 
 /// out_pull: number of the pull, as events have it. Left alone if the call fails, and then nothing was started.
 ///
 /// KVFFI_ERR_PEER_NOT_READY; KVFFI_ERR_WOULD_BLOCK if too much is in flight: try again later. KVFFI_ERR_INVALID_ARGUMENT
-/// for an answer of a write, or of a plan that is not with that peer. What kvffi_agent_start may
-/// say comes as an event, since other parts may have been started. Threads: one at a time on one exchange, a second call
-/// gets KVFFI_ERR_BUSY.
+/// for an answer of a write, of a plan that is not with that peer, or if the answers under a lease leave out a layer.
+/// What kvffi_agent_start may say comes as an event, since other parts may have been started. Threads: one at a time on
+/// one exchange, a second call gets KVFFI_ERR_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvffi_exchange_pull(
     exchange: *mut kvffi_exchange,

@@ -80,6 +80,7 @@ pub(crate) fn status_of(error: &Error) -> kvffi_status {
         | Error::PeerNameMismatch { .. } => KVFFI_ERR_BLOB,
         Error::StaleBlob { .. } | Error::OlderProcess { .. } | Error::PeerEnded { .. } => KVFFI_ERR_STALE_BLOB,
         Error::FingerprintMismatch { .. } | Error::OtherFingerprint { .. } => KVFFI_ERR_PAIR_REFUSED,
+        Error::LayerMissing { .. } => KVFFI_ERR_INVALID_ARGUMENT,
         Error::RequestHeld { .. } => KVFFI_ERR_REQUEST_HELD,
         Error::ListsRefused { .. } => KVFFI_ERR_REQUEST_REFUSED,
         Error::WriteRefused { .. } => KVFFI_ERR_WRITE_REFUSED,

@@ -1,15 +1,24 @@
-//! `kvffi_request`: which blocks to move.
+//! `kvffi_request`: which blocks to move, and of which layers.
 
-use kvplan::{BlockList, Op, Request};
+use std::ffi::c_char;
+
+use kvplan::{BlockList, Layers, Request};
 use kvspec::{BlockId, GroupId};
 
-use crate::argument::array;
+use crate::argument::{array, name};
 use crate::failure::Failure;
 use crate::options::{self, Grows};
 use crate::pair::op;
 
 /// As a block id: a hole, nothing is stored there.
 pub const KVFFI_BLOCK_HOLE: u32 = u32::MAX;
+
+/// As a flag of a request: only the layers that `layers` names. All others stay as they are.
+pub const KVFFI_REQUEST_LAYERS: u32 = 1;
+/// As a flag of a request: only the layers from_layer up to, not including, to_layer, by their indices in the local spec.
+pub const KVFFI_REQUEST_LAYER_RANGE: u32 = 2;
+
+const KNOWN_FLAGS: u32 = KVFFI_REQUEST_LAYERS | KVFFI_REQUEST_LAYER_RANGE;
 
 /// Blocks of one group on one side, in the order of the sequence. Frozen: never grows.
 #[repr(C)]
@@ -35,7 +44,7 @@ pub struct kvffi_request {
     pub struct_size: usize,
     /// KVFFI_OP_READ or KVFFI_OP_WRITE; must be the plan's.
     pub op: i32,
-    /// 0.
+    /// KVFFI_REQUEST_LAYERS or KVFFI_REQUEST_LAYER_RANGE; 0 for all layers.
     pub flags: u32,
     /// Lists of this worker's groups, at most one a group; may be NULL if num_local is 0.
     pub local: *const kvffi_block_list,
@@ -45,9 +54,18 @@ pub struct kvffi_request {
     pub remote: *const kvffi_block_list,
     /// Number of remote lists.
     pub num_remote: usize,
+    /// With KVFFI_REQUEST_LAYERS: names of layers that either spec lists, each of which ends with a NUL; may be NULL if
+    /// num_layers is 0.
+    pub layers: *const *const c_char,
+    /// Number of names; 0 without KVFFI_REQUEST_LAYERS.
+    pub num_layers: usize,
+    /// With KVFFI_REQUEST_LAYER_RANGE: index of the first layer; 0 without.
+    pub from_layer: u32,
+    /// Index behind the last layer; 0 without KVFFI_REQUEST_LAYER_RANGE.
+    pub to_layer: u32,
 }
 
-// SAFETY: `repr(C)`, 48 bytes without padding, `usize` first, integers and raw pointers only.
+// SAFETY: `repr(C)`, 72 bytes without padding, `usize` first, integers and raw pointers only.
 unsafe impl Grows for kvffi_request {
     const NAME: &'static str = "kvffi_request";
     const FIRST_SIZE: usize = 48;
@@ -62,14 +80,47 @@ pub(crate) unsafe fn read_into(request: *const kvffi_request, into: &mut Request
     // SAFETY: by contract.
     let request = unsafe { options::read(request, "request")? };
     into.op = op(request.op, "request->op")?;
-    if request.flags != 0 {
-        return Err(Failure::invalid(format!("request->flags has the unknown bits {:#x}", request.flags)));
+    let unknown = request.flags & !KNOWN_FLAGS;
+    if unknown != 0 {
+        return Err(Failure::invalid(format!("request->flags has the unknown bits {unknown:#x}")));
     }
+    // SAFETY: by contract.
+    into.layers = unsafe { layers(&request)? };
     // SAFETY: by contract.
     unsafe {
         read_lists(request.local, request.num_local, "request->local", &mut into.local)?;
         read_lists(request.remote, request.num_remote, "request->remote", &mut into.remote)
     }
+}
+
+/// # Safety
+///
+/// The names of `request` are as its fields say.
+unsafe fn layers(request: &kvffi_request) -> Result<Layers, Failure> {
+    let (named, ranged) = (request.flags & KVFFI_REQUEST_LAYERS != 0, request.flags & KVFFI_REQUEST_LAYER_RANGE != 0);
+    if named && ranged {
+        let both = "request->flags has both KVFFI_REQUEST_LAYERS and KVFFI_REQUEST_LAYER_RANGE; give one of the two";
+        return Err(Failure::invalid(both));
+    }
+    if !named && (request.num_layers != 0 || !request.layers.is_null()) {
+        return Err(Failure::invalid("request->layers is set, and request->flags lacks KVFFI_REQUEST_LAYERS"));
+    }
+    if !ranged && (request.from_layer, request.to_layer) != (0, 0) {
+        let lacks = "request->from_layer or to_layer is set, and request->flags lacks KVFFI_REQUEST_LAYER_RANGE";
+        return Err(Failure::invalid(lacks));
+    }
+    if ranged {
+        return Ok(Layers::Range(request.from_layer..request.to_layer));
+    }
+    if !named {
+        return Ok(Layers::All);
+    }
+    // SAFETY: by contract.
+    let names = unsafe { array(request.layers, request.num_layers, "request->layers")? };
+    // SAFETY: by contract.
+    let named =
+        |(i, &text): (usize, &*const c_char)| unsafe { name(text, &format!("request->layers[{i}]")) }.map(Into::into);
+    names.iter().enumerate().map(named).collect::<Result<_, _>>().map(Layers::Named)
 }
 
 /// # Safety
@@ -104,5 +155,5 @@ pub(crate) unsafe fn read_lists(
 
 /// An empty request.
 pub(crate) fn empty() -> Request {
-    Request { op: Op::Read, local: Vec::new(), remote: Vec::new() }
+    Request::default()
 }

@@ -169,6 +169,7 @@ fn programs_are_clean_under_the_address_sanitizer() {
         "agent_threads.c",
         "exchange.c",
         "bad_exchange.c",
+        "requests.c",
     ] {
         let dir = work_dir(&format!("asan_{source}"));
         match build_c_with(&c_test(source), &dir, Link::Shared, &["-fsanitize=address,undefined"]) {
@@ -176,6 +177,13 @@ fn programs_are_clean_under_the_address_sanitizer() {
             Err(why) => println!("skipped: the compiler has no address sanitizer: {why}"),
         }
     }
+}
+
+#[test]
+fn requests_choose_layers() {
+    let program = build_c(&c_test("requests.c"), &work_dir("requests"), Link::Shared);
+    assert_eq!(stdout(&program), "requests say what they move\n");
+    under_valgrind(&program);
 }
 
 #[test]

@@ -31,7 +31,10 @@ const LAYOUTS: &[Layout] = layouts! {
     kvffi_zero_range: 24 { storage: 0, reserved: 4, offset: 8, len: 16 }
     kvffi_answer_totals: 32 { num_descriptors: 0, num_zero_ranges: 8, bytes: 16, padding_bytes: 24 }
     kvffi_block_list: 32 { group: 0, reserved: 4, first: 8, blocks: 16, num_blocks: 24 }
-    kvffi_request: 48 { struct_size: 0, op: 8, flags: 12, local: 16, num_local: 24, remote: 32, num_remote: 40 }
+    kvffi_request: 72 {
+        struct_size: 0, op: 8, flags: 12, local: 16, num_local: 24, remote: 32, num_remote: 40, layers: 48, num_layers: 56,
+        from_layer: 64, to_layer: 68
+    }
     kvffi_key_value: 16 { key: 0, value: 8 }
     kvffi_worker: 72 {
         struct_size: 0, model: 8, revision: 16, extra: 24, num_extra: 32, tp_rank: 40, tp_size: 44, pp_rank: 48,

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::time::Instant;
 
-use kvplan::{BlockList, Descriptor, Op};
+use kvplan::{BlockList, Descriptor, Descriptors, Op, SomeLayers};
 
 use crate::batch::num_bytes;
+use crate::covered::Covered;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::{Event, PullFailed, PullId};
@@ -32,6 +34,17 @@ pub struct PullPart {
     /// How many of their bytes are padding, see [`kvplan::Descriptors::padding_bytes`]: counted in
     /// [`Stats`](crate::Stats).
     pub padding_bytes: u64,
+    /// Layers that they are for, see [`kvplan::Descriptors::some_layers`]; `None` for all.
+    pub layers: Option<Arc<SomeLayers>>,
+}
+
+impl PullPart {
+    /// What an answer of the plan with that peer asks for.
+    #[must_use]
+    pub fn of_answer(peer: PeerId, request: RequestId, lease: LeaseId, answer: &Descriptors) -> Self {
+        let (descriptors, padding_bytes) = (answer.as_slice().to_vec(), answer.padding_bytes());
+        Self { peer, request, lease, descriptors, padding_bytes, layers: answer.some_layers().cloned() }
+    }
 }
 
 /// A producer that is to write a request, and where it finds the blocks.
@@ -246,14 +259,30 @@ impl<B> Consumer<B> {
     }
 }
 
+/// Whether the parts under each lease are for all layers together.
+fn all_layers(parts: &[PullPart]) -> Result<()> {
+    let mut by_lease: BTreeMap<(&PeerId, LeaseId), Covered> = BTreeMap::new();
+    for part in parts {
+        by_lease.entry((&part.peer, part.lease)).or_default().add(part.layers.as_ref());
+    }
+    by_lease.into_iter().try_for_each(|((peer, lease), covered)| match covered.missing() {
+        Some(layer) => Err(Error::LayerMissing { peer: peer.clone(), lease, layer }),
+        None => Ok(()),
+    })
+}
+
 impl<B> Exchange<B> {
     /// Reads a request from one or several producers into `blocks`. It ends once, see [`Event`]; it is done only when
     /// every producer has confirmed that its lease was still good after the last byte had been read. After a failure the
     /// leases that were still good are so: pull again, or [`let_go`](Self::let_go).
     ///
+    /// A producer is told that everything has been read. So what is read by [layers](kvplan::Layers) is one pull, of as
+    /// many parts as there are selections, and is told once.
+    ///
     /// # Errors
     ///
-    /// [`Error::NoParts`]; [`Error::PeerNotReady`]; [`Error::WouldBlock`] when too much is in flight: try again later. Gives the blocks
+    /// [`Error::NoParts`]; [`Error::LayerMissing`] where the parts under a lease leave out a layer of the plan;
+    /// [`Error::PeerNotReady`]; [`Error::WouldBlock`] when too much is in flight: try again later. Gives the blocks
     /// back. What [`Agent::start`](crate::Agent::start) may say comes as an event, since other parts may have been
     /// started.
     pub fn pull(
@@ -270,6 +299,9 @@ impl<B> Exchange<B> {
         // At the end of the range it is too much for any bound, as in `num_bytes`.
         let bytes = parts.iter().fold(0_u64, |bytes, part| bytes.saturating_add(num_bytes(&part.descriptors)));
         let descriptors = parts.iter().map(|part| part.descriptors.len()).sum();
+        if let Err(error) = all_layers(&parts) {
+            return Err((error, blocks));
+        }
         let ready = parts.iter().try_for_each(|part| self.link.ready(&part.peer).map(drop));
         let mut room = match ready.and_then(|()| self.link.agent.claim(bytes, descriptors)) {
             Ok(room) => room,
@@ -292,7 +324,7 @@ impl<B> Exchange<B> {
             failed: false,
             moot: Vec::new(),
         };
-        for PullPart { peer, request, lease, descriptors, padding_bytes } in parts {
+        for PullPart { peer, request, lease, descriptors, padding_bytes, .. } in parts {
             let load = Load { op: Op::Read, request: &request, descriptors: &descriptors, padding_bytes, deadline };
             match self.link.start(&peer, &load, &mut room, now) {
                 Ok(moving) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvplan::{MemoryRange, Side};
-use kvspec::{Fingerprint, MemKind, SpecError, StorageIndex};
+use kvspec::{Fingerprint, LayerIndex, MemKind, SpecError, StorageIndex};
 
 use crate::lease::{LeaseId, PeerId, PeerState, PushId, RequestId};
 use crate::memory::shown;
@@ -312,6 +312,19 @@ pub enum Error {
         lease: LeaseId,
     },
 
+    /// A pull that reads some layers of a request, and would be told to the producer as one of the whole request.
+    #[error(
+        "no part of the pull under {lease} of {peer} is for layer {} of this worker's spec; read all layers in one pull, \
+         with a part for each selection", layer.0
+    )]
+    LayerMissing {
+        /// The producer.
+        peer: PeerId,
+        /// Its lease.
+        lease: LeaseId,
+        /// The first layer that no part is for.
+        layer: LayerIndex,
+    },
     /// A part of a request cannot be written now, or never.
     #[error("part {part} cannot be written to {id}: {why}")]
     WriteRefused {

@@ -86,6 +86,7 @@ mod backoff;
 mod batch;
 mod blob;
 mod consumer;
+mod covered;
 mod crew;
 mod cuda;
 mod deadline;

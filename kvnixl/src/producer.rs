@@ -1,9 +1,10 @@
 //! The producer's side of an exchange: leases, and writes to decode workers.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use kvplan::{BlockList, Descriptor, Descriptors, Op, Request};
-use kvspec::{BlockId, GroupId};
+use kvplan::{AnswerError, BlockList, Descriptor, Descriptors, Op, Request, SomeLayers};
+use kvspec::{BlockId, GroupId, LayerIndex};
 
 use crate::batch::num_bytes;
 use crate::error::{Error, Result};
@@ -53,6 +54,15 @@ pub enum WriteRefusal {
         block: BlockId,
         /// The block that was reserved at this index, if any was.
         reserved: Option<BlockId>,
+    },
+    /// Never: the decode worker would take some layers for the whole request. Layers are those of this worker's spec.
+    #[error(
+        "every part would be written with it, and none was for layer {} of this worker's spec; write that with one of \
+         the parts", layer.0
+    )]
+    LayerMissing {
+        /// The first layer that no part was for.
+        layer: LayerIndex,
     },
 }
 
@@ -340,12 +350,14 @@ impl<B> Exchange<B> {
 
     /// Writes a part of a request to a decode worker: what the plan with that peer has answered for this request, whose
     /// remote lists are slices of the registration's. `part` is 0 for a request without parts. When all parts have landed
-    /// and the lease is still good, the decode worker is told.
+    /// and the lease is still good, the decode worker is told. Where answers are for [some layers](kvplan::Layers) each,
+    /// those of all parts together have to be for every layer of the plan.
     ///
     /// # Errors
     ///
-    /// [`WriteRefusal::NotReserved`], and the registration is as it was; [`Error::WrongAnswer`] for an answer of a plan
-    /// that is not with this peer; those of [`write`](Self::write).
+    /// [`WriteRefusal::NotReserved`], and [`WriteRefusal::LayerMissing`] for the last part while a layer would be in none:
+    /// the registration is as it was. [`Error::WrongAnswer`] for an answer of a read, or of a plan that is not with this
+    /// peer; those of [`write`](Self::write).
     pub fn write_answer(
         &mut self,
         id: &PushId,
@@ -355,13 +367,17 @@ impl<B> Exchange<B> {
         now: Instant,
     ) -> Result<()> {
         if let Some(peer) = self.peer(&id.reader) {
-            self.link.agent.check_answer(peer, answer)?;
+            let op = self.link.agent.check_answer(peer, answer)?;
+            if op != Op::Write {
+                let source = AnswerError::Direction { op };
+                return Err(Error::WrongAnswer { peer: peer.name().to_owned(), source });
+            }
         }
         if let Some((registration, _)) = self.producer.push.get(id) {
             let refused = |why| Error::WriteRefused { id: id.clone(), part, why };
             check_reserved(&registration.lists, &request.remote).map_err(refused)?;
         }
-        self.write(id, part, answer.as_slice(), answer.padding_bytes(), now)
+        self.write_layers(id, part, (answer.as_slice(), answer.padding_bytes()), answer.some_layers(), now)
     }
 
     /// Writes a part of a request to a decode worker, as [`write_answer`](Self::write_answer) does, for an engine that
@@ -382,6 +398,17 @@ impl<B> Exchange<B> {
         padding_bytes: u64,
         now: Instant,
     ) -> Result<()> {
+        self.write_layers(id, part, (descriptors, padding_bytes), None, now)
+    }
+
+    fn write_layers(
+        &mut self,
+        id: &PushId,
+        part: u32,
+        (descriptors, padding_bytes): (&[Descriptor], u64),
+        layers: Option<&Arc<SomeLayers>>,
+        now: Instant,
+    ) -> Result<()> {
         let Producer { leases, push, writes, .. } = &mut self.producer;
         let refused = |why| Error::WriteRefused { id: id.clone(), part, why };
         let Some((registration, Some(lease))) = push.get(id) else {
@@ -397,9 +424,12 @@ impl<B> Exchange<B> {
         if push.has_begun(id, part) {
             return Err(refused(WriteRefusal::Repeated));
         }
+        if let Some(layer) = push.missing_with(id, leases.num_parts(lease).unwrap_or(1), layers) {
+            return Err(refused(WriteRefusal::LayerMissing { layer }));
+        }
         self.link.ready(&id.reader)?;
         let mut room = self.link.agent.claim(num_bytes(descriptors), descriptors.len())?;
-        if !push.begin(id, part, now) {
+        if !push.begin(id, part, layers, now) {
             return Err(refused(WriteRefusal::NotOpen));
         }
         let load = Load { op: Op::Write, request: &request, descriptors, padding_bytes, deadline };

@@ -260,7 +260,8 @@ fn a_producer_that_lives_behind_a_broken_way_is_reached_anew() {
     assert!(matches!(why, PullFailed::Transfer { .. }), "{why}");
     assert_eq!(decode.expect("the loss", lost), peer);
     let descriptors = vec![descriptor(0, 0, 1024)];
-    let part = PullPart { peer: peer.clone(), request: request("r"), lease, descriptors, padding_bytes: 0 };
+    let part =
+        PullPart { peer: peer.clone(), request: request("r"), lease, descriptors, padding_bytes: 0, layers: None };
     let now = Instant::now();
     let (error, _) = decode.exchange.pull("other", vec![part], now + PATIENCE, now).unwrap_err();
     assert!(matches!(error, Error::PeerNotReady { state: Some(PeerState::Lost), .. }), "{error}");

@@ -133,7 +133,7 @@ impl World {
         // Where its source is: any block will do for a lease that has ended.
         let from = self.workers[0].holds.iter().position(|seed| *seed == request).unwrap_or(0);
         let descriptors = vec![descriptor((block * BLOCK) as u64, (from * BLOCK) as u64, BLOCK as u64)];
-        let part = PullPart { peer, request: name(request), lease, descriptors, padding_bytes: 0 };
+        let part = PullPart { peer, request: name(request), lease, descriptors, padding_bytes: 0, layers: None };
         let deadline = self.now + Duration::from_secs(20);
         let worker = &mut self.workers[who];
         match worker.exchange.pull(block, vec![part], deadline, self.now) {

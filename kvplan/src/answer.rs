@@ -7,7 +7,7 @@
 
 use kvspec::{BlockId, GroupId};
 
-use crate::descriptor::{Descriptor, Descriptors, ZeroRange};
+use crate::descriptor::{Descriptor, Descriptors, Origin, ZeroRange};
 use crate::lane::{Lane, LaneKey};
 use crate::lists::Lists;
 use crate::pair::PairPlan;
@@ -49,7 +49,8 @@ impl PairPlan {
     /// # Errors
     ///
     /// [`RequestError`], before anything is moved: lists that name unknown groups or blocks, a destination block
-    /// twice, a destination block of which the source holds nothing, a hole at the source.
+    /// twice, a destination block of which the source holds nothing, a hole at the source, layers that nobody lists or
+    /// that the plan's options refuse by themselves.
     pub fn descriptors(&self, request: &Request, out: &mut Descriptors) -> Result<(), RequestError> {
         out.clear();
         let answered = self.answer(request, out);
@@ -68,8 +69,9 @@ impl PairPlan {
 
     fn answer(&self, request: &Request, out: &mut Descriptors) -> Result<(), RequestError> {
         let (local, remote) = self.check_request(request, &mut out.scratch.seen)?;
+        let lanes = self.lanes_of(&request.layers)?;
         let mut met: Option<(GroupId, GroupId)> = None;
-        for lane in &self.lanes {
+        for lane in lanes.as_slice() {
             let groups = (lane.key.local_group, lane.key.remote_group);
             if met != Some(groups) {
                 self.meet(lane, &local, &remote, &mut out.scratch)?;
@@ -78,7 +80,12 @@ impl PairPlan {
             self.emit(lane, out);
         }
         self.finish_zero(out);
-        out.of = Some((request.op, self.local.clone(), self.remote.clone()));
+        out.of = Some(Origin {
+            op: request.op,
+            local: self.local.clone(),
+            remote: self.remote.clone(),
+            layers: lanes.some().cloned(),
+        });
         Ok(())
     }
 

@@ -1,7 +1,10 @@
 //! What a plan answers for a request: byte ranges, ready to be moved.
 
+use std::sync::Arc;
+
 use kvspec::{StorageIndex, ValidSpec};
 
+use crate::layers::SomeLayers;
 use crate::refusal::Side;
 use crate::request::Op;
 
@@ -40,6 +43,12 @@ pub enum AnswerError {
     /// No plan has answered into it, or the last request was refused.
     #[error("the answer is empty; have a plan answer a request first")]
     Empty,
+    /// It was planned for the other direction.
+    #[error("the answer is of a {op:?}; make the pair for the other direction")]
+    Direction {
+        /// Its direction.
+        op: Op,
+    },
     /// It was planned for other caches.
     #[error("the answer was planned for other caches than those of {side}; plan with what is registered on both sides")]
     OtherCaches {
@@ -48,14 +57,24 @@ pub enum AnswerError {
     },
 }
 
+/// Direction, workers and layers that an answer is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) op: Op,
+    pub(crate) local: ValidSpec,
+    pub(crate) remote: ValidSpec,
+    /// `None` for all that the plan moves.
+    pub(crate) layers: Option<Arc<SomeLayers>>,
+}
+
 /// The answer to a request, and the buffers it was made in: reuse it and nothing is allocated per descriptor.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     pub(crate) descriptors: Vec<Descriptor>,
     pub(crate) zero: Vec<ZeroRange>,
     pub(crate) padding_bytes: u64,
-    /// Direction and workers of the plan that made the answer; `None` while there is none.
-    pub(crate) of: Option<(Op, ValidSpec, ValidSpec)>,
+    /// What the answer is one to; `None` while there is none.
+    pub(crate) of: Option<Origin>,
     pub(crate) scratch: crate::answer::Scratch,
 }
 
@@ -81,13 +100,20 @@ impl Descriptors {
     ///
     /// [`AnswerError`]: bytes would go to wrong places.
     pub fn op_between(&self, local: &ValidSpec, remote: &ValidSpec) -> Result<Op, AnswerError> {
-        let (op, planned_local, planned_remote) = self.of.as_ref().ok_or(AnswerError::Empty)?;
+        let planned = self.of.as_ref().ok_or(AnswerError::Empty)?;
         let other = |side| Err(AnswerError::OtherCaches { side });
-        match (local.has_caches_of(planned_local), remote.has_caches_of(planned_remote)) {
-            (true, true) => Ok(*op),
+        match (local.has_caches_of(&planned.local), remote.has_caches_of(&planned.remote)) {
+            (true, true) => Ok(planned.op),
             (false, _) => other(Side::Local),
             (_, false) => other(Side::Remote),
         }
+    }
+
+    /// The layers that the answer is for, where its request asked for some of those that the plan moves; `None` for
+    /// all, and while there is no answer.
+    #[must_use]
+    pub fn some_layers(&self) -> Option<&Arc<SomeLayers>> {
+        self.of.as_ref()?.layers.as_ref()
     }
 
     /// Bytes moved, padding included.

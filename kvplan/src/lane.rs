@@ -156,6 +156,11 @@ impl Lane {
         Ok(Self { key, schedule, cuts, bands, bands_ascend, local: local.rows, remote: remote.rows })
     }
 
+    /// Runs of one block, over all cuts.
+    pub(crate) fn num_runs(&self) -> u64 {
+        self.cuts.iter().map(|cut| cut.template.runs.len() as u64).sum()
+    }
+
     /// The unroller that this lane's templates were made with, for gaps that appear between requested blocks.
     pub(crate) fn unroller(&self, max_gap: u64) -> Unroller<'_> {
         Unroller { local: &self.local, remote: &self.remote, max_gap }

@@ -48,6 +48,7 @@
 //! | what is a plan made of? | `copy`, `lane`, `template` |
 //! | what is a row, and when may a gap in it travel as padding? | `rows`, `gap` |
 //! | what does a request become? | [`request`], `lists`, `answer`, [`descriptor`] |
+//! | what of a request for some of the layers? | [`layers`] |
 //! | why is a block more than one descriptor? | [`explain`] |
 //! | is an answer right? | [`verify`] |
 //! | what does a row look like? | [`picture`] |
@@ -82,6 +83,7 @@ pub mod explain;
 pub mod flow;
 mod gap;
 mod lane;
+pub mod layers;
 mod lists;
 pub mod local;
 mod names;
@@ -106,6 +108,7 @@ pub use descriptor::{AnswerError, Descriptor, Descriptors, ZeroRange};
 pub use explain::Explanation;
 pub use flow::{Flow, Flows, Load, flows};
 pub use lane::LaneKey;
+pub use layers::{Layers, SomeLayers};
 pub use lists::check_destination;
 pub use local::{LocalPlan, Member, MemoryRange, Region, RowBroken, memory_ranges};
 pub use pair::{PairOptions, PairPlan};

@@ -14,6 +14,7 @@ use kvspec::{GroupId, Layer, Part, Sharding, StorageIndex, Usage, ValidSpec};
 
 use crate::gap::{FreeBytes, Owners};
 use crate::lane::{Bounds, Lane, LaneKey, LaneSide, MAX_RUNS, PartPair};
+use crate::layers::Selections;
 use crate::names::PartsByName;
 use crate::refusal::{PairError, Refusal, Side};
 use crate::request::Op;
@@ -53,6 +54,7 @@ pub struct PairPlan {
     pub(crate) local: ValidSpec,
     pub(crate) remote: ValidSpec,
     pub(crate) lanes: Vec<Lane>,
+    pub(crate) selections: Selections,
 }
 
 impl PairPlan {
@@ -91,74 +93,11 @@ impl PairPlan {
             return Err(PairError::of(refusals));
         }
 
-        let mut by_lane: BTreeMap<LaneKey, Vec<PartPair<'_>>> = BTreeMap::new();
-        for (key, pair) in parts {
-            by_lane.entry(key).or_default().push(pair);
-        }
-        let mut schedules: HashMap<(GroupId, GroupId), Option<Arc<Schedule>>> = HashMap::new();
-        let (local_is_destination, remote_is_destination) = options.op.local_first(true, false);
-        let bridging = options.max_gap > 0;
-        let mut local_sides = Sides::new(local, bridging && local_is_destination);
-        let mut remote_sides = Sides::new(remote, bridging && remote_is_destination);
-        let bounds = Bounds { max_gap: options.max_gap, min_run: options.min_run };
-        let mut runs_left = MAX_RUNS.min(budget.0 / RUN_STEPS);
-        let by_budget = runs_left < MAX_RUNS;
-        let mut schedule_left = if by_budget { runs_left.into() } else { MAX_SCHEDULES };
-        let (runs, schedule_runs) = (runs_left, schedule_left);
-        let mut meetings_left = MAX_MEETINGS;
-
-        let mut lanes = Vec::with_capacity(by_lane.len());
-        for (key, parts) in by_lane {
-            let schedule = schedules.entry((key.local_group, key.remote_group)).or_insert_with(|| {
-                if meetings_left == 0 {
-                    return None;
-                }
-                let (l, r) = (Timeline::of(local, key.local_group), Timeline::of(remote, key.remote_group));
-                let schedule = Schedule::within(l, r, options.op, &mut schedule_left).ok()?;
-                let left = meetings_left.checked_sub(schedule.meetings().count());
-                meetings_left = left.unwrap_or(0);
-                left.map(|_| Arc::new(schedule))
-            });
-            let Some(schedule) = schedule.clone() else {
-                if by_budget {
-                    return Err(too_much());
-                }
-                refusals.push(Refusal::Irregular {
-                    layer: parts[0].origin.of(local).0.name.clone(),
-                    local: local.groups[key.local_group.index()].block_tokens,
-                    remote: remote.groups[key.remote_group.index()].block_tokens,
-                });
-                continue;
-            };
-            if schedule.cuts.is_empty() {
-                // Context-parallel ranks that hold no position in common.
-                continue;
-            }
-            let local_side = LaneSide { spec: local, rows: local_sides.of(key.local_group), group: key.local_group };
-            let remote_side =
-                LaneSide { spec: remote, rows: remote_sides.of(key.remote_group), group: key.remote_group };
-            match Lane::new(key, local_side, remote_side, schedule, &parts, bounds, &mut runs_left) {
-                Ok(lane) => lanes.push(lane),
-                Err(refusal) => {
-                    // What is left to plan would only be refused for the runs that this lane used up.
-                    let used_up = matches!(refusal, Refusal::TooManyRuns { .. });
-                    if used_up && by_budget {
-                        return Err(too_much());
-                    }
-                    refusals.push(refusal);
-                    if used_up {
-                        break;
-                    }
-                }
-            }
-        }
-        let looked_at = u64::try_from(schedule_runs - schedule_left).unwrap_or(u64::MAX);
-        if !budget.spend((runs - runs_left).saturating_add(looked_at).saturating_mul(RUN_STEPS)) {
-            return Err(too_much());
-        }
-        let plan = Self { options: *options, local: local.clone(), remote: remote.clone(), lanes };
+        let (lanes, mut refusals) = lanes(local, remote, options, parts, budget).ok_or_else(too_much)?;
+        let (local, remote) = (local.clone(), remote.clone());
+        let plan = Self { options: *options, local, remote, lanes, selections: Selections::default() };
         if options.require_whole_rows {
-            refusals.extend(plan.broken_row());
+            refusals.extend(plan.broken_row(&plan.lanes));
         }
         if refusals.is_empty() { Ok(plan) } else { Err(PairError::of(refusals)) }
     }
@@ -186,6 +125,82 @@ impl PairPlan {
     pub fn remote(&self) -> &ValidSpec {
         &self.remote
     }
+}
+
+/// Plans what moves, lane by lane, and says why what cannot be planned cannot. `None` if the budget is used up.
+pub(crate) fn lanes(
+    local: &ValidSpec,
+    remote: &ValidSpec,
+    options: &PairOptions,
+    parts: Vec<(LaneKey, PartPair<'_>)>,
+    budget: &mut Budget,
+) -> Option<(Vec<Lane>, Bounded<Refusal>)> {
+    let mut refusals = Bounded::default();
+    let mut by_lane: BTreeMap<LaneKey, Vec<PartPair<'_>>> = BTreeMap::new();
+    for (key, pair) in parts {
+        by_lane.entry(key).or_default().push(pair);
+    }
+    let mut schedules: HashMap<(GroupId, GroupId), Option<Arc<Schedule>>> = HashMap::new();
+    let (local_is_destination, remote_is_destination) = options.op.local_first(true, false);
+    let bridging = options.max_gap > 0;
+    let mut local_sides = Sides::new(local, bridging && local_is_destination);
+    let mut remote_sides = Sides::new(remote, bridging && remote_is_destination);
+    let bounds = Bounds { max_gap: options.max_gap, min_run: options.min_run };
+    let mut runs_left = MAX_RUNS.min(budget.0 / RUN_STEPS);
+    let by_budget = runs_left < MAX_RUNS;
+    let mut schedule_left = if by_budget { runs_left.into() } else { MAX_SCHEDULES };
+    let (runs, schedule_runs) = (runs_left, schedule_left);
+    let mut meetings_left = MAX_MEETINGS;
+
+    let mut lanes = Vec::with_capacity(by_lane.len());
+    for (key, parts) in by_lane {
+        let schedule = schedules.entry((key.local_group, key.remote_group)).or_insert_with(|| {
+            if meetings_left == 0 {
+                return None;
+            }
+            let (l, r) = (Timeline::of(local, key.local_group), Timeline::of(remote, key.remote_group));
+            let schedule = Schedule::within(l, r, options.op, &mut schedule_left).ok()?;
+            let left = meetings_left.checked_sub(schedule.meetings().count());
+            meetings_left = left.unwrap_or(0);
+            left.map(|_| Arc::new(schedule))
+        });
+        let Some(schedule) = schedule.clone() else {
+            if by_budget {
+                return None;
+            }
+            refusals.push(Refusal::Irregular {
+                layer: parts[0].origin.of(local).0.name.clone(),
+                local: local.groups[key.local_group.index()].block_tokens,
+                remote: remote.groups[key.remote_group.index()].block_tokens,
+            });
+            continue;
+        };
+        if schedule.cuts.is_empty() {
+            // Context-parallel ranks that hold no position in common.
+            continue;
+        }
+        let local_side = LaneSide { spec: local, rows: local_sides.of(key.local_group), group: key.local_group };
+        let remote_side = LaneSide { spec: remote, rows: remote_sides.of(key.remote_group), group: key.remote_group };
+        match Lane::new(key, local_side, remote_side, schedule, &parts, bounds, &mut runs_left) {
+            Ok(lane) => lanes.push(lane),
+            Err(refusal) => {
+                // What is left to plan would only be refused for the runs that this lane used up.
+                let used_up = matches!(refusal, Refusal::TooManyRuns { .. });
+                if used_up && by_budget {
+                    return None;
+                }
+                refusals.push(refusal);
+                if used_up {
+                    break;
+                }
+            }
+        }
+    }
+    let looked_at = u64::try_from(schedule_runs - schedule_left).unwrap_or(u64::MAX);
+    if !budget.spend((runs - runs_left).saturating_add(looked_at).saturating_mul(RUN_STEPS)) {
+        return None;
+    }
+    Some((lanes, refusals))
 }
 
 /// Rows of one side, and free bytes of the destination's by group, each worked out when first asked for.

@@ -53,7 +53,7 @@ impl std::fmt::Display for Side {
 }
 
 /// One reason why two workers cannot exchange caches.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The fingerprints differ in this field.
@@ -285,6 +285,28 @@ pub enum RequestError {
         request: Op,
         /// Direction of the plan.
         plan: Op,
+    },
+    /// A layer that neither worker lists.
+    #[error("neither worker lists layer {layer}; name layers as the specs do")]
+    UnknownLayer {
+        /// The layer.
+        layer: LayerName,
+    },
+    /// Indices of layers that the spec does not have.
+    #[error("layers {from}..{to} are asked for, and this worker's spec lists {num_layers}")]
+    LayerRange {
+        /// First index.
+        from: u32,
+        /// Index behind the last.
+        to: u32,
+        /// Number of layers.
+        num_layers: usize,
+    },
+    /// The layers that are asked for cannot be planned by themselves with the options of the plan.
+    #[error("the layers that are asked for cannot be moved by themselves: {refusal}")]
+    Selection {
+        /// The first thing that stands against it.
+        refusal: Box<Refusal>,
     },
     /// A list names a group that the spec does not have.
     #[error("{side} has no group {group}; its spec lists {num_groups}")]

@@ -4,6 +4,8 @@ use kvspec::text::Short;
 use kvspec::{BlockId, GroupId};
 use serde::{Deserialize, Serialize};
 
+use crate::layers::Layers;
+
 /// Direction of a transfer, seen from the worker that plans and posts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,6 +76,9 @@ pub struct Request {
     pub local: Vec<BlockList>,
     /// Lists of the peer's groups.
     pub remote: Vec<BlockList>,
+    /// Layers to move.
+    #[serde(default, skip_serializing_if = "Layers::is_all")]
+    pub layers: Layers,
 }
 
 impl Request {

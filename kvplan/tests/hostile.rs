@@ -80,7 +80,8 @@ fn pair(local: &ValidSpec, remote: &ValidSpec, op: Op, max_gap: u64) -> Result<P
 }
 
 fn ask(plan: &PairPlan, local: &[BlockList], remote: &[BlockList]) -> Result<Descriptors, RequestError> {
-    let request = Request { op: plan.options().op, local: local.to_vec(), remote: remote.to_vec() };
+    let request =
+        Request { op: plan.options().op, local: local.to_vec(), remote: remote.to_vec(), ..Request::default() };
     let mut out = Descriptors::new();
     soon(|| plan.descriptors(&request, &mut out))?;
     Ok(out)

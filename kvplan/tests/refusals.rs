@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::mem::discriminant;
 
-use kvplan::{BlockList, Descriptors, Op, PairOptions, PairPlan, Refusal, Request, RequestError, Side};
+use kvplan::{BlockList, Descriptors, Layers, Op, PairOptions, PairPlan, Refusal, Request, RequestError, Side};
 use kvspec::{
     Axis, BlockId, CacheSpec, ContextShard, Fingerprint, Group, GroupId, Kind, Layer, MemKind, Part, PoolId, Role,
     SPEC_VERSION, Sharding, Storage, StorageIndex, TokensPerState, Topology, Usage,
@@ -337,11 +337,65 @@ fn every_faulty_request_is_refused_by_its_own_variant_with_its_numbers() {
     let mut variants = HashSet::new();
     let mut answer = Descriptors::new();
     for (op, local, remote, expected) in table {
-        plan.descriptors(&Request { op: Op::Read, local: attn(0, &[5]), remote: attn(0, &[1]) }, &mut answer).unwrap();
-        let refused = plan.descriptors(&Request { op, local, remote }, &mut answer);
+        plan.descriptors(
+            &Request { op: Op::Read, local: attn(0, &[5]), remote: attn(0, &[1]), ..Request::default() },
+            &mut answer,
+        )
+        .unwrap();
+        let refused = plan.descriptors(&Request { op, local, remote, ..Request::default() }, &mut answer);
         assert_eq!(refused, Err(expected.clone()));
         assert!(answer.as_slice().is_empty() && answer.zero().is_empty(), "the buffer is empty after {expected}");
         assert!(variants.insert(discriminant(&expected)), "{expected:?} is in the table twice");
     }
     assert_eq!(variants.len(), 8);
+}
+
+#[test]
+fn layers_that_cannot_be_moved_by_themselves_are_refused_with_what_stands_against_it() {
+    let (mut local, mut remote) = (base(), base());
+    cross(&mut local, &mut remote, TOKENS);
+    let (local, remote) = (local.validate().unwrap(), remote.validate().unwrap());
+    let plan = |options| PairPlan::new(&local, &remote, &options).unwrap();
+    let ask = |plan: &PairPlan, layers| {
+        let request = Request { layers, ..Request::default() };
+        let mut answer = Descriptors::new();
+        let answered = plan.descriptors(&request, &mut answer);
+        let proven = plan.verify(&request, &answer);
+        assert_eq!(proven.is_ok(), answered.is_ok(), "{proven:?}");
+        answered
+    };
+    let any = plan(PairOptions::default());
+    let unknown = ask(&any, Layers::Named(vec!["attn".into(), "attm".into()]));
+    assert_eq!(unknown, Err(RequestError::UnknownLayer { layer: "attm".into() }));
+    for (from, to) in [(0, 3), (3, 3), (2, 1), (0, u32::MAX)] {
+        let beyond = ask(&any, Layers::Range(from..to));
+        assert_eq!(beyond, Err(RequestError::LayerRange { from, to, num_layers: 2 }));
+    }
+    assert_eq!(ask(&any, Layers::Range(2..2)), Ok(()));
+}
+
+#[test]
+fn the_options_of_a_plan_hold_for_some_of_its_layers_too() {
+    // Two layers whose cells alternate: together a token is one run, apart it is two.
+    let mut spec = base();
+    drop_state(&mut spec);
+    let kv = &mut spec.layers[0].parts[0];
+    *kv = part("kv", 1, CELL);
+    (kv.tokens, kv.block_stride) = (vec![Axis { count: TOKENS, stride: 2 * CELL }], 2 * CELL * TOKENS);
+    let other =
+        Layer { name: "other".into(), parts: vec![Part { offset: CELL, ..kv.clone() }], ..spec.layers[0].clone() };
+    spec.layers.push(other);
+    let spec = spec.validate().unwrap();
+    let ask = |options| {
+        let plan = PairPlan::new(&spec, &spec, &options).unwrap();
+        let request = Request { layers: Layers::Range(1..2), ..Request::default() };
+        match plan.descriptors(&request, &mut Descriptors::new()) {
+            Err(RequestError::Selection { refusal }) => *refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    let short = Refusal::ShortRuns { layer: "other".into(), part: "kv".into(), run: CELL, min_run: CELL + 1 };
+    assert_eq!(ask(PairOptions { min_run: CELL + 1, ..Default::default() }), short);
+    let broken = ask(PairOptions { require_whole_rows: true, ..Default::default() });
+    assert!(matches!(broken, Refusal::RowBroken { descriptors: TOKENS, .. }), "{broken:?}");
 }

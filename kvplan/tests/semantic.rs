@@ -9,9 +9,9 @@ use std::path::Path;
 
 use deployments::{DEPLOYMENTS, PAIRS, Scope, tapes};
 use kvplan::{BlockList, Op};
-use kvspec::{BlockId, CacheSpec, GroupId};
+use kvspec::{BlockId, CacheSpec, GroupId, LayerName};
 use kvtests::judge::Rows;
-use kvtests::run::{Refused, judge_all, plan};
+use kvtests::run::{Refused, judge_all, plan, plan_layers};
 use kvtests::transfer::{Moved, Transfer, Worker};
 use kvtests::twin;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
@@ -228,4 +228,51 @@ fn the_generator_reaches_every_kind_of_case() {
     let rare = [seen.refused, seen.bridged, seen.zeroed, seen.context_parallel, seen.interleaved, seen.pipelined];
     assert!(rare.iter().all(|&times| times >= 10), "every kind of case must come up: {seen:?}");
     assert!(seen.writes > 100 && seen.block_sizes_differ > 100 && seen.lanes > 20, "{seen:?}");
+}
+
+/// A transfer of which only every `step`-th layer travels, and their names.
+fn with_every(transfer: &Transfer, step: usize) -> (Transfer, Vec<LayerName>) {
+    let mut transfer = transfer.clone();
+    let specs = || transfer.sources.iter().chain(&transfer.destinations).map(|worker| &worker.spec);
+    let mut names: Vec<LayerName> =
+        specs().flat_map(|spec| spec.layers.iter().map(|layer| layer.name.clone())).collect();
+    names.sort_unstable();
+    names.dedup();
+    let kept: Vec<LayerName> = names.into_iter().step_by(step).collect();
+    for worker in transfer.sources.iter_mut().chain(&mut transfer.destinations) {
+        for layer in &mut worker.spec.layers {
+            layer.transfer &= kept.contains(&layer.name);
+        }
+    }
+    (transfer, kept)
+}
+
+/// Some layers move as though the others stayed where they are, which is judged byte by byte, and every layer moves
+/// with one of the selections that they are split into.
+fn selections_are_right(transfer: &Transfer) -> Result<(), String> {
+    let whole = plan(transfer);
+    for step in [1, 2, 3] {
+        let (others_stay, kept) = with_every(transfer, step);
+        let selected = plan_layers(transfer, Some(&kept));
+        let expected = if step == 1 { whole.clone() } else { plan(&others_stay) };
+        let (Ok(selected), Ok(expected)) = (&selected, &expected) else {
+            // A group of which nothing moves is not looked at.
+            if selected.is_ok() == expected.is_ok() || whole.is_err() {
+                continue;
+            }
+            return Err(format!("step {step}: {:?} and not {:?}", selected.err(), expected.err()));
+        };
+        if selected != expected {
+            return Err(format!("step {step}: selected\n{selected:?}\nand without the others\n{expected:?}"));
+        }
+        if total_bytes(transfer) < 300_000 {
+            judge_all(&others_stay, selected, true)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn prop_some_layers_move_as_though_the_others_stayed() {
+    run("selections", num_cases(1_000), DEPLOYMENTS, selections_are_right);
 }

@@ -92,7 +92,8 @@ fn plan_by_command(vector: &Vector, files: &Files) -> Result<Vec<Vec<Moved>>, i3
                 Op::Read => (destination, source, lists(to), lists(from)),
                 Op::Write => (source, destination, lists(from), lists(to)),
             };
-            let request = files.put("request.json", &Request { op: vector.op, local: here, remote: there });
+            let request =
+                files.put("request.json", &Request { op: vector.op, local: here, remote: there, ..Request::default() });
             let output = descriptors(local, remote, &request);
             if !output.status.success() {
                 assert!(!output.stderr.is_empty(), "{}: an error without a message", vector.name);

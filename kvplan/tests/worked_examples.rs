@@ -2,10 +2,10 @@
 //! head and token, block sizes that differ, and a Mamba2 state. Local blocks 5, 6, 9 read remote blocks 1, 2, 8 unless
 //! an example says otherwise.
 
-use kvplan::{BlockList, Descriptors, Op, PairOptions, PairPlan, Refusal, Request};
+use kvplan::{BlockList, Descriptors, Layers, Op, PairOptions, PairPlan, Refusal, Request};
 use kvspec::{
-    Axis, BlockId, CacheSpec, Fingerprint, Group, GroupId, Kind, Layer, MemKind, Part, PoolId, Role, SPEC_VERSION,
-    Shard, Sharding, Storage, StorageIndex, Topology, Usage, ValidSpec,
+    Axis, BlockId, CacheSpec, Fingerprint, Group, GroupId, Kind, Layer, LayerIndex, MemKind, Part, PoolId, Role,
+    SPEC_VERSION, Shard, Sharding, Storage, StorageIndex, Topology, Usage, ValidSpec,
 };
 
 const TOKENS: u64 = 64;
@@ -79,7 +79,7 @@ type Moves = (Vec<(u64, u64, u64)>, Vec<(u64, u64)>);
 
 fn moves(local: &ValidSpec, remote: &ValidSpec, l: Vec<BlockList>, r: Vec<BlockList>) -> Moves {
     let plan = PairPlan::new(local, remote, &options(0)).unwrap();
-    let request = Request { op: Op::Read, local: l, remote: r };
+    let request = Request { op: Op::Read, local: l, remote: r, ..Request::default() };
     let mut answer = Descriptors::new();
     plan.descriptors(&request, &mut answer).unwrap();
     plan.verify(&request, &answer).unwrap();
@@ -98,6 +98,45 @@ fn example_1_whole_rows_move_as_one_descriptor_and_neighbours_merge() {
     let row = 3 * PAGE;
     let found = usual(&mla(64, true), &mla(64, true));
     assert_eq!(found, [(5 * row, row, 442_368), (9 * row, 8 * row, 221_184)]);
+}
+
+#[test]
+fn example_1_some_layers_of_a_row_move_as_one_descriptor_a_block() {
+    let row = 3 * PAGE;
+    let worker = mla(64, true);
+    let plan = PairPlan::new(&worker, &worker, &options(0)).unwrap();
+    let asked = |layers: Layers| {
+        let (local, remote) = (list(0, &[5, 6, 9]), list(0, &[1, 2, 8]));
+        let request = Request { op: Op::Read, local, remote, layers };
+        let mut answer = Descriptors::new();
+        plan.descriptors(&request, &mut answer).unwrap();
+        plan.verify(&request, &answer).unwrap();
+        answer
+    };
+    let moves = |answer: &Descriptors| -> Vec<_> {
+        answer.as_slice().iter().map(|d| (d.local_offset, d.remote_offset, d.len)).collect()
+    };
+    let named = |names: &[&str]| Layers::Named(names.iter().map(|&name| name.into()).collect());
+    let names: Vec<&str> = worker.layers.iter().map(|layer| layer.name.as_str()).collect();
+
+    // The last two of three layers: two pages that touch, apart from block to block.
+    let two: Vec<_> = [(5, 1), (6, 2), (9, 8)].map(|(l, r)| (l * row + PAGE, r * row + PAGE, 2 * PAGE)).into();
+    for layers in [Layers::Range(1..3), named(&names[1..]), named(&[names[2], names[1], names[2]])] {
+        let answer = asked(layers);
+        assert_eq!(moves(&answer), two);
+        let some = answer.some_layers().expect("some layers");
+        assert_eq!(
+            (&some.moved[..], &some.of[..]),
+            (&[LayerIndex(1), LayerIndex(2)][..], &[0, 1, 2].map(LayerIndex)[..])
+        );
+    }
+    // The first and the last touch from block 5 to block 6 alone.
+    assert_eq!(asked(named(&[names[0], names[2]])).as_slice().len(), 5);
+    // All of them are the row again, however they are asked for, and none are nothing.
+    let all = moves(&asked(Layers::All));
+    assert_eq!(all, [(5 * row, row, 2 * row), (9 * row, 8 * row, row)]);
+    assert_eq!((moves(&asked(Layers::Range(0..3))), moves(&asked(named(&names)))), (all.clone(), all));
+    assert!(asked(Layers::Range(2..2)).as_slice().is_empty() && asked(named(&[])).as_slice().is_empty());
 }
 
 #[test]

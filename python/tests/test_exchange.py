@@ -616,3 +616,64 @@ def test_what_is_given_no_deadline_has_one() -> None:
     assert kvffi.DEFAULT_DEADLINE == 600
     for function in (kvffi.Exchange.pull, kvffi.Exchange.reserve, kvffi.Agent.start, kvffi.Agent.start_request):
         assert inspect.signature(function).parameters["deadline"].default == kvffi.DEFAULT_DEADLINE
+
+
+FIRST, REST = ["layers.0"], ["layers.1", "layers.2"]
+
+
+def by_layers(pair: kvffi.Pair, op: Any, layers: list[str], blocks: Any) -> kvffi.Answer:
+    local, remote = ({0: [5, 6, 9]}, blocks) if op == "read" else ({0: [1, 2, 8]}, blocks)
+    return pair.answer(kvffi.Request(op, local=local, remote=remote, layers=layers))
+
+
+def test_a_pull_by_layers_is_one_pull_and_told_once(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    pair = kvffi.Pair(decode.worker.spec, peer.layout())
+    lease = prefill.exchange.hold("request 1", "source")
+    parts = [
+        kvffi.PullPart(peer, "request 1", lease, by_layers(pair, "read", layers, {0: [1, 2, 8]}))
+        for layers in (FIRST, REST)
+    ]
+    with pytest.raises(ValueError, match="layer 1 of this worker's spec"):
+        decode.exchange.pull("destination", parts[:1], deadline=PATIENCE)
+    with pytest.raises(ValueError, match="layer 0 of this worker's spec"):
+        decode.exchange.pull("destination", parts[1:], deadline=PATIENCE)
+    decode.exchange.pull("destination", parts, deadline=PATIENCE)
+    _, freed = follow([decode, prefill], "pulled", "freed")
+    assert freed.why == "all_read"
+    assert (decode.worker.cache[[5, 6, 9]] == 7).all()
+    assert not decode.worker.cache[[0, 1, 7]].any()
+
+
+def test_a_push_by_layers_has_arrived_when_every_layer_has(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    reader = prefill.exchange.connect(decode.worker.agent.export())
+    pair = kvffi.Pair(prefill.worker.spec, reader.layout(), op="write")
+    decode.exchange.reserve("request 1", "destination", [kvffi.PushSource(peer, {0: [5, 6, 9]})], deadline=PATIENCE)
+    lease = prefill.exchange.hold("request 1", "source", num_parts=2)
+    (event,) = follow([decode, prefill], "push")
+    assert event.peer is not None
+    push = kvffi.PushId(*event.peer, event.reservation)
+    for share, layers in enumerate((FIRST, REST)):
+        assert prefill.exchange.ready(lease, share) == [push]
+        answer = by_layers(pair, "write", layers, event.lists)
+        assert len(answer.descriptors()) == 3
+        if share == 1:
+            with pytest.raises(kvffi.WriteRefused, match="layer 1 of this worker's spec"):
+                prefill.exchange.write(push, by_layers(pair, "write", FIRST, event.lists), part=share)
+        prefill.exchange.write(push, answer, part=share)
+    follow([decode, prefill], "arrived", "freed")
+    assert (decode.worker.cache[[5, 6, 9]] == 7).all()
+    assert not decode.worker.cache[[0, 1, 7]].any()
+
+
+def test_some_layers_are_not_a_whole_request(decode: Side, prefill: Side, peer: kvffi.Peer) -> None:
+    reader = prefill.exchange.connect(decode.worker.agent.export())
+    pair = kvffi.Pair(prefill.worker.spec, reader.layout(), op="write")
+    decode.exchange.reserve("request 1", "destination", [kvffi.PushSource(peer, {0: [5, 6, 9]})], deadline=PATIENCE)
+    prefill.exchange.hold("request 1", "source")
+    (event,) = follow([decode, prefill], "push")
+    assert event.peer is not None
+    push = kvffi.PushId(*event.peer, event.reservation)
+    with pytest.raises(kvffi.WriteRefused, match="none was for layer 1"):
+        prefill.exchange.write(push, by_layers(pair, "write", FIRST, event.lists))
+    prefill.exchange.write(push, by_layers(pair, "write", FIRST + REST, event.lists))
+    follow([decode, prefill], "arrived", "freed")

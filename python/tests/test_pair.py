@@ -280,3 +280,46 @@ def test_an_array_that_a_request_borrows_cannot_be_resized() -> None:
         ids.append(1)
     del borrowed
     ids.append(1)
+
+
+@pytest.mark.parametrize("layers", [["layers.0", "layers.1"], ("layers.1", "layers.0"), range(2)], ids=str)
+def test_some_layers_move_together_as_far_as_they_lie_together(pair: kvffi.Pair, layers: Any) -> None:
+    answer = pair.answer(request(layers=layers))
+    descriptors = answer.descriptors()
+    assert descriptors["local_offset"].tolist() == [5 * ROW, 6 * ROW, 9 * ROW]
+    assert descriptors["len"].tolist() == [2 * 64 * 1152] * 3
+    pair.verify(answer)
+    every = pair.answer(request(layers=[f"layers.{layer}" for layer in range(3)]))
+    assert (every.descriptors() == pair.answer(request()).descriptors()).all()
+    assert len(pair.answer(request(layers=[])).descriptors()) == 0
+    assert len(pair.answer(request(layers=range(1, 1))).descriptors()) == 0
+
+
+def test_layers_as_json(pair: kvffi.Pair) -> None:
+    asked: dict[str, Any] = {
+        "op": "read",
+        "local": [{"group": 0, "blocks": [5]}],
+        "remote": [{"group": 0, "blocks": [1]}],
+    }
+    for layers in (["layers.1"], {"from": 1, "to": 2}):
+        assert pair.answer_json({**asked, "layers": layers}).descriptors()["len"].tolist() == [64 * 1152]
+    for wrong in ("layers.1", [1], {"from": 1}, {"from": -1, "to": 2}):
+        with pytest.raises(kvffi.JsonError, match="layers"):
+            pair.answer_json({**asked, "layers": wrong})
+
+
+@pytest.mark.parametrize(
+    ("layers", "error"),
+    [
+        (["layers.9"], kvffi.RequestError),
+        (range(4), kvffi.RequestError),
+        (range(0, 3, 2), ValueError),
+        (range(-1, 2), ValueError),
+        ("layers.0", TypeError),
+        ([0], TypeError),
+        (["a\0b"], ValueError),
+    ],
+)
+def test_layers_that_cannot_be_are_refused(pair: kvffi.Pair, layers: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        pair.answer(request(layers=layers))

@@ -1,7 +1,7 @@
 //! Asks the planner for every pair of ranks of a transfer.
 
-use kvplan::{BlockList, Descriptors, Op, PairOptions, PairPlan, Request};
-use kvspec::{BlockId, CacheSpec, ValidSpec};
+use kvplan::{BlockList, Descriptors, Layers, Op, PairOptions, PairPlan, Request};
+use kvspec::{BlockId, CacheSpec, LayerName, ValidSpec};
 
 use crate::cells::Place;
 use crate::judge::{Summary, judge};
@@ -28,6 +28,15 @@ pub enum Refused {
 ///
 /// The first refusal.
 pub fn plan(transfer: &Transfer) -> Result<Vec<Vec<Moved>>, Refused> {
+    plan_layers(transfer, None)
+}
+
+/// The same, for those layers of these that a pair lists.
+///
+/// # Errors
+///
+/// The first refusal.
+pub fn plan_layers(transfer: &Transfer, layers: Option<&[LayerName]>) -> Result<Vec<Vec<Moved>>, Refused> {
     let valid = |workers: &[Worker]| -> Result<Vec<ValidSpec>, Refused> {
         let validate = |spec: CacheSpec| spec.validate().map_err(|error| Refused::Spec(error.to_string()));
         workers.iter().map(|worker| validate(worker.spec.clone())).collect()
@@ -45,7 +54,13 @@ pub fn plan(transfer: &Transfer) -> Result<Vec<Vec<Moved>>, Refused> {
                 Op::Write => (source, destination, from, to),
             };
             let plan = PairPlan::new(local, remote, &options).map_err(|error| Refused::Pair(error.to_string()))?;
-            let request = Request { op: transfer.op, local: here.lists.clone(), remote: there.lists.clone() };
+            let (local, remote) = (here.lists.clone(), there.lists.clone());
+            let listed = |name: &&LayerName| {
+                [&plan.local().layers, &plan.remote().layers].into_iter().flatten().any(|layer| layer.name == **name)
+            };
+            let layers =
+                layers.map_or(Layers::All, |names| Layers::Named(names.iter().filter(listed).cloned().collect()));
+            let request = Request { op: transfer.op, local, remote, layers };
             plan.descriptors(&request, &mut out).map_err(|error| Refused::Request(error.to_string()))?;
             row.push(moved(transfer.op, &out));
         }

@@ -177,7 +177,7 @@ static void requests(void)
     request.op = KVFFI_OP_WRITE;
     FAILS(KVFFI_ERR_REQUEST_REFUSED, "the plan was made for", kvffi_pair_answer(pair, &request, answer, &error));
     request.op = KVFFI_OP_READ;
-    request.flags = 1;
+    request.flags = 256;
     FAILS(KVFFI_ERR_INVALID_ARGUMENT, "request->flags", kvffi_pair_answer(pair, &request, answer, &error));
     request.flags = 0;
     request.struct_size = 4;

@@ -158,14 +158,26 @@ pub(super) fn lists(m: &mut Machine<'_>) -> Result<(*const kvffi_block_list, usi
 
 pub(super) fn request(m: &mut Machine<'_>) -> Result<*const kvffi_request> {
     let ((local, num_local), (remote, num_remote)) = (lists(m)?, lists(m)?);
+    let (layers, num_layers) = match m.bytes.int_in_range(0..=3u8)? {
+        0 => {
+            let names = [m.name()?];
+            m.array(&names)?
+        }
+        _ => (std::ptr::null(), 0),
+    };
+    let by_name = if num_layers > 0 { KVFFI_REQUEST_LAYERS } else { 0 };
     let request = kvffi_request {
         struct_size: 0,
         op: m.enumerated(0, 1)?,
-        flags: m.number32(&[0])?,
+        flags: m.number32(&[by_name, by_name, KVFFI_REQUEST_LAYER_RANGE])?,
         local,
         num_local,
         remote,
         num_remote,
+        layers,
+        num_layers,
+        from_layer: m.number32(&[0])?,
+        to_layer: m.number32(&[0, 0, 1])?,
     };
     m.sized(request)
 }

@@ -18,6 +18,13 @@ static void bytes_move_both_ways(const Worker &decode, const Worker &prefill)
     auto answer = kvffi::Answer::create();
     const kvffi_request request = kvffi::request(KVFFI_OP_READ, local_lists, remote_lists);
     CHECK(kvffi::Transfer(decode.agent.start(peer, pair, request, answer)).wait(10000));
+    const char *const names[] = {"layers.0"};
+    pair.answer(kvffi::with_layers(request, names), answer);
+    CHECK(answer.totals().bytes > 0);
+    pair.answer(kvffi::with_layer_range(request, 0, 0), answer);
+    CHECK(answer.totals().bytes == 0);
+    const char *const unknown[] = {"layers.99"};
+    CHECK(thrown_by([&] { pair.answer(kvffi::with_layers(request, unknown), answer); }) == KVFFI_ERR_REQUEST_REFUSED);
     pair.answer(request, answer);
     const kvffi::Transfer read = decode.agent.start(peer, answer);
     CHECK(read.wait(10000) && read.poll() && read.wait_settled());

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvplan::BlockList;
+use kvplan::{BlockList, SomeLayers};
+use kvspec::LayerIndex;
 
 use super::book::after;
 use super::ended::Remembered;
 use super::identity::{LeaseId, PeerId, RequestId, ReservationId};
+use crate::covered::Covered;
 use crate::message::NotWritten;
 
 /// Bounds on what decode workers may leave at a producer.
@@ -139,6 +142,8 @@ struct Push {
     registration: Registration,
     lease: Option<LeaseId>,
     begun: BTreeSet<u32>,
+    /// Layers of what has begun.
+    covered: Covered,
     landed: BTreeSet<u32>,
     /// Writes that have not settled.
     in_flight: usize,
@@ -220,8 +225,15 @@ impl PushBook {
             None => self.by_request.entry(registration.request.clone()).or_default().insert(id.clone()),
         };
         self.due.insert((registration.deadline, id.clone()));
-        let push =
-            Push { registration, lease, begun: BTreeSet::new(), landed: BTreeSet::new(), in_flight: 0, stopping: None };
+        let push = Push {
+            registration,
+            lease,
+            begun: BTreeSet::new(),
+            covered: Covered::default(),
+            landed: BTreeSet::new(),
+            in_flight: 0,
+            stopping: None,
+        };
         self.pushes.insert(id, push);
         lease.map_or(Admission::Waits, Admission::Met)
     }
@@ -269,15 +281,32 @@ impl PushBook {
         self.pushes.get(id).is_some_and(|push| push.begun.contains(&part))
     }
 
-    /// Whether a part's write may start now; if so it counts as in flight until [`landed`](Self::landed) or
+    /// The first layer that would be in no part, if what is written next is for these layers, and the last of
+    /// `num_parts` parts.
+    #[must_use]
+    pub(crate) fn missing_with(
+        &self,
+        id: &PushId,
+        num_parts: u32,
+        layers: Option<&Arc<SomeLayers>>,
+    ) -> Option<LayerIndex> {
+        let push = self.pushes.get(id)?;
+        let is_last = push.begun.len() as u64 + 1 >= u64::from(num_parts.max(1));
+        let mut covered = is_last.then(|| push.covered.clone())?;
+        covered.add(layers);
+        covered.missing()
+    }
+
+    /// Whether a part's write, of these layers, may start now; if so it counts as in flight until [`landed`](Self::landed) or
     /// [`settled`](Self::settled). A part is begun once.
-    pub(crate) fn begin(&mut self, id: &PushId, part: u32, now: Instant) -> bool {
+    pub(crate) fn begin(&mut self, id: &PushId, part: u32, layers: Option<&Arc<SomeLayers>>, now: Instant) -> bool {
         self.expire(now);
         let Some(push) = self.pushes.get_mut(id).filter(|push| push.stopping.is_none() && push.lease.is_some()) else {
             return false;
         };
         let first = push.begun.insert(part);
         push.in_flight += usize::from(first);
+        push.covered.add(layers);
         first
     }
 

@@ -37,7 +37,7 @@ fn a_registration_meets_its_request_in_either_order() {
         let mut book = PushBook::new(PushOptions::default());
         if registration_first {
             assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Waits);
-            assert!(!book.begin(&id(1), 0, now), "nothing to write yet");
+            assert!(!book.begin(&id(1), 0, None, now), "nothing to write yet");
             assert_eq!(book.offer(&request(0), lease), [id(1)]);
         } else {
             assert!(book.offer(&request(0), lease).is_empty());
@@ -46,9 +46,9 @@ fn a_registration_meets_its_request_in_either_order() {
         assert_eq!(book.register(registration(1, 0, now + SECOND), None, now), Admission::Duplicate);
         assert_eq!(book.of_lease(lease), [id(1)]);
         // Two parts, as they become ready.
-        assert!(book.begin(&id(1), 1, now) && !book.begin(&id(1), 1, now));
+        assert!(book.begin(&id(1), 1, None, now) && !book.begin(&id(1), 1, None, now));
         assert_eq!(book.landed(&id(1), 1, 2, now), None);
-        assert!(book.begin(&id(1), 0, now));
+        assert!(book.begin(&id(1), 0, None, now));
         assert_eq!(book.landed(&id(1), 0, 2, now), Some(lease));
         book.finish(&id(1), true, now);
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Written)]);
@@ -80,11 +80,11 @@ fn nothing_is_released_while_a_write_may_land() {
         let mut book = PushBook::new(PushOptions::default());
         book.register(registration(1, 0, now + SECOND), None, now);
         book.offer(&request(0), lease);
-        assert!(book.begin(&id(1), 0, now));
+        assert!(book.begin(&id(1), 0, None, now));
         stop(&mut book, now);
         assert!(book.take_resolved().is_empty());
         assert_eq!(book.take_failing(), [(id(1), why.clone())], "that it fails is known at once");
-        assert!(!book.begin(&id(1), 1, now), "nothing more is begun");
+        assert!(!book.begin(&id(1), 1, None, now), "nothing more is begun");
         book.stop(&id(1), NotWritten::Unfit, now);
         book.settled(&id(1), NotWritten::Unfit, now);
         assert_eq!(book.take_resolved(), [resolved(1, Outcome::Released(why))], "the first reason stands");
@@ -98,7 +98,7 @@ fn bytes_that_landed_after_the_lease_ended_are_not_written() {
     let mut book = PushBook::new(PushOptions::default());
     book.register(registration(1, 0, now + SECOND), None, now);
     book.offer(&request(0), lease);
-    assert!(book.begin(&id(1), 0, now));
+    assert!(book.begin(&id(1), 0, None, now));
     assert_eq!(book.landed(&id(1), 0, 0, now), Some(lease));
     book.finish(&id(1), false, now);
     assert_eq!(book.take_resolved(), [resolved(1, Outcome::Released(NotWritten::LeaseEnded))]);
@@ -114,7 +114,7 @@ fn a_cancelled_registration_that_arrives_late_is_not_written() {
         book.register(registration(1, 0, now + SECOND), Some(LeaseId(5)), now),
         Admission::Ended(Outcome::Released(NotWritten::Cancelled))
     );
-    assert!(!book.begin(&id(1), 0, now));
+    assert!(!book.begin(&id(1), 0, None, now));
 }
 
 #[test]
@@ -184,7 +184,7 @@ proptest! {
                     });
                 }
                 3..=5 => {
-                    if book.begin(&key, part, now) {
+                    if book.begin(&key, part, None, now) {
                         prop_assert!(!outcomes.contains_key(&reservation));
                         prop_assert!(in_flight.entry(reservation).or_default().insert(part));
                     }

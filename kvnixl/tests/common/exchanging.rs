@@ -279,7 +279,8 @@ impl Side {
         descriptors: Vec<Descriptor>,
         wait: Duration,
     ) -> PullId {
-        let part = PullPart { peer: peer.clone(), request: request(name), lease, descriptors, padding_bytes: 0 };
+        let part =
+            PullPart { peer: peer.clone(), request: request(name), lease, descriptors, padding_bytes: 0, layers: None };
         let now = Instant::now();
         self.exchange.pull("blocks", vec![part], now + wait, now).unwrap()
     }

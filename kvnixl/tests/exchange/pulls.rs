@@ -314,8 +314,14 @@ fn an_exchange_that_is_dropped_forgets_blocks_that_may_be_written() {
     let peer = exchange.connect(&prefill.agent.export().unwrap(), now).unwrap();
     network.stall(true);
     let blocks = Rc::new(());
-    let part =
-        PullPart { peer, request: request(), lease: LeaseId(1), descriptors: whole().to_vec(), padding_bytes: 0 };
+    let part = PullPart {
+        peer,
+        request: request(),
+        lease: LeaseId(1),
+        descriptors: whole().to_vec(),
+        padding_bytes: 0,
+        layers: None,
+    };
     exchange.pull(blocks.clone(), vec![part], now + TTL, now).unwrap();
     drop(exchange);
     assert_eq!(Rc::strong_count(&blocks), 2, "given back while bytes may land");

@@ -201,7 +201,7 @@ fn an_answer_for_other_blocks_than_those_that_were_reserved_is_not_written() {
         vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
     };
     let mut answer = kvplan::Descriptors::new();
-    let wrong = kvplan::Request { op: Op::Write, local: list(&[1, 2]), remote: list(&[2, 7]) };
+    let wrong = kvplan::Request { op: Op::Write, local: list(&[1, 2]), remote: list(&[2, 7]), ..Default::default() };
     plan.descriptors(&wrong, &mut answer).unwrap();
     let before = pair.decode.memory.read(0, LEN);
     let error = pair.prefill.exchange.write_answer(&id, 0, &wrong, &answer, now).unwrap_err();
@@ -209,7 +209,7 @@ fn an_answer_for_other_blocks_than_those_that_were_reserved_is_not_written() {
         error.to_string().contains("block 7 of group 0 at list index 1 was not reserved there, where block 3 was"),
         "{error}"
     );
-    let right = kvplan::Request { op: Op::Write, local: list(&[1, 2]), remote: lists };
+    let right = kvplan::Request { op: Op::Write, local: list(&[1, 2]), remote: lists, ..Default::default() };
     plan.descriptors(&right, &mut answer).unwrap();
     assert!(pair.decode.memory.read(0, LEN) == before);
     pair.prefill.exchange.write_answer(&id, 0, &right, &answer, now).unwrap();
@@ -306,8 +306,14 @@ fn blocks_of_a_writer_that_was_replaced_stay_until_it_is_proven_gone() {
     // The old process cannot be connected again, and its lease is nothing to the new one.
     let error = decode.exchange.connect(&old_blob, now).unwrap_err();
     assert!(matches!(error, Error::OlderProcess { .. }), "{error}");
-    let part =
-        PullPart { peer: old.clone(), request: request(), lease, descriptors: whole().to_vec(), padding_bytes: 0 };
+    let part = PullPart {
+        peer: old.clone(),
+        request: request(),
+        lease,
+        descriptors: whole().to_vec(),
+        padding_bytes: 0,
+        layers: None,
+    };
     let (error, _) = decode.exchange.pull("other", vec![part], now + TTL, now).unwrap_err();
     assert!(matches!(error, Error::PeerNotReady { state: Some(PeerState::Replaced), .. }), "{error}");
 

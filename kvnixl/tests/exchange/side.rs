@@ -138,6 +138,7 @@ impl Pair {
             lease,
             descriptors: descriptors.to_vec(),
             padding_bytes: 0,
+            layers: None,
         }
     }
 

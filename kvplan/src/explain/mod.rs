@@ -106,9 +106,9 @@ impl PairPlan {
         LaneExplanation { key: lane.key, cuts, breaks, num_breaks_omitted }
     }
 
-    /// The first place where a block of the plan is more than one descriptor.
-    pub(crate) fn broken_row(&self) -> Option<Refusal> {
-        let mut cuts = self.lanes.iter().flat_map(|lane| lane.cuts.iter().map(move |cut| (lane, cut)));
+    /// The first place where a block of these lanes of the plan is more than one descriptor.
+    pub(crate) fn broken_row(&self, lanes: &[Lane]) -> Option<Refusal> {
+        let mut cuts = lanes.iter().flat_map(|lane| lane.cuts.iter().map(move |cut| (lane, cut)));
         let broken = |(_, cut): &(&Lane, &CutPlan)| cut.template.runs.len() > 1;
         cuts.find(broken).map(|(lane, cut)| {
             let second = cut.template.runs[1];

@@ -33,7 +33,7 @@ use crate::lists::Seen;
 use crate::pair::PairPlan;
 use crate::refusal::Side;
 use crate::request::Request;
-use needed::{Listed, Needed, join, needed};
+use needed::{Listed, Needed, join, needed, wanted};
 use padding::{Owners, Padding};
 
 /// Steps of [`PairPlan::verify`], cells for the most part: some tens of seconds.
@@ -80,7 +80,8 @@ impl PairPlan {
         let local = Listed { spec: &self.local, lists: &request.local };
         let remote = Listed { spec: &self.remote, lists: &request.remote };
         let (destination, source) = op.destination_first(local, remote);
-        let (needed, zero) = needed(destination, source, &mut steps)?;
+        let wanted = wanted(&self.local, &self.remote, &request.layers)?;
+        let (needed, zero) = needed(destination, source, wanted.as_ref(), &mut steps)?;
         same_zero(&zero, answer.zero())?;
 
         let oriented = |d: &Descriptor| {

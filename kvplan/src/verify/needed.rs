@@ -1,13 +1,15 @@
 //! What a request needs, worked out token by token and cell by cell.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use kvspec::{Axis, BlockId, GroupId, Layer, Part, StorageIndex, Usage, ValidSpec};
+use kvspec::{Axis, BlockId, GroupId, Layer, LayerName, Part, StorageIndex, Usage, ValidSpec};
 
 use super::Steps;
 use super::error::VerifyError;
 use crate::descriptor::ZeroRange;
+use crate::layers::Layers;
 use crate::names::PartsByName;
+use crate::refusal::RequestError;
 use crate::request::BlockList;
 use crate::serve::served_units;
 
@@ -56,10 +58,11 @@ impl<'a> Listed<'a> {
 pub(super) fn needed(
     destination: Listed<'_>,
     source: Listed<'_>,
+    wanted: Option<&HashSet<&str>>,
     steps: &mut Steps,
 ) -> Result<(Vec<Needed>, Vec<ZeroRange>), VerifyError> {
     let (mut needed, mut zero) = (Vec::new(), Vec::new());
-    for (to, from) in shares(destination.spec, source.spec) {
+    for (to, from) in shares(destination.spec, source.spec, wanted) {
         steps.spend(destination.lists.len() as u64 + source.lists.len() as u64)?;
         let Some(list) = destination.of(to.group) else { continue };
         let empty = BlockList { group: from.group, first: 0, blocks: Vec::new() };
@@ -89,12 +92,43 @@ struct Share<'a> {
     num_units: u64,
 }
 
+/// Names of the layers that a request asks for; `None` for all.
+pub(super) fn wanted<'a>(
+    local: &'a ValidSpec,
+    remote: &ValidSpec,
+    layers: &'a Layers,
+) -> Result<Option<HashSet<&'a str>>, RequestError> {
+    let lists = |spec: &ValidSpec, name: &LayerName| spec.layers.iter().any(|layer| layer.name == *name);
+    Ok(match layers {
+        Layers::All => None,
+        Layers::Named(names) => {
+            if let Some(layer) = names.iter().find(|&name| !lists(local, name) && !lists(remote, name)) {
+                return Err(RequestError::UnknownLayer { layer: layer.clone() });
+            }
+            Some(names.iter().map(LayerName::as_str).collect())
+        }
+        Layers::Range(range) => {
+            let num_layers = local.layers.len();
+            if range.start > range.end || range.end as usize > num_layers {
+                return Err(RequestError::LayerRange { from: range.start, to: range.end, num_layers });
+            }
+            let within = local.layers.iter().zip(0..).filter(|(_, index)| range.contains(index));
+            Some(within.map(|(layer, _)| layer.name.as_str()).collect())
+        }
+    })
+}
+
 /// Every part that the source serves the destination, as the destination and as the source list it.
-fn shares<'a>(destination: &'a ValidSpec, source: &'a ValidSpec) -> Vec<(Share<'a>, Share<'a>)> {
+fn shares<'a>(
+    destination: &'a ValidSpec,
+    source: &'a ValidSpec,
+    wanted: Option<&HashSet<&str>>,
+) -> Vec<(Share<'a>, Share<'a>)> {
     let at_source: HashMap<&str, &Layer> =
         source.layers.iter().filter(|layer| layer.transfer).map(|layer| (layer.name.as_str(), layer)).collect();
     let mut found = Vec::new();
-    for layer in destination.layers.iter().filter(|layer| layer.transfer) {
+    let is_wanted = |layer: &Layer| wanted.is_none_or(|wanted| wanted.contains(layer.name.as_str()));
+    for layer in destination.layers.iter().filter(|layer| layer.transfer && is_wanted(layer)) {
         let Some(peer) = at_source.get(layer.name.as_str()) else { continue };
         let usage = destination.group_of(layer).usage;
         let there = PartsByName::new(peer);

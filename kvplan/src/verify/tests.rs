@@ -32,7 +32,7 @@ fn list(blocks: &[u32]) -> Vec<BlockList> {
 
 /// Local block 5 from the peer's block 2.
 fn request() -> Request {
-    Request { op: Op::Read, local: list(&[5]), remote: list(&[2]) }
+    Request { op: Op::Read, local: list(&[5]), remote: list(&[2]), ..Request::default() }
 }
 
 fn plan(local_tokens: u64, middle_travels: bool, max_gap: u64) -> PairPlan {
@@ -95,7 +95,7 @@ fn tokens_of_another_context_parallel_rank_are_rejected() {
     local.topology =
         Topology { tp: shard, dcp: ContextShard { rank: 1, size: 2, interleave: Some(2) }, ..local.topology };
     let plan = PairPlan::new(&local.validate().unwrap(), &spec(4, true), &PairOptions::default()).unwrap();
-    let request = Request { op: Op::Read, local: list(&[5]), remote: list(&[2, 4]) };
+    let request = Request { op: Op::Read, local: list(&[5]), remote: list(&[2, 4]), ..Request::default() };
     let halves = |token: u64| -> Vec<_> {
         let half = |layer: u64, half: u64| {
             (TO + layer * PAGE + half * 16, (2 + 2 * half) * 3 * PAGE + layer * PAGE + token * 8, 16)

@@ -130,6 +130,8 @@ KVFFI_GAP_ANY = (1 << 64) - 1
 KVFFI_FORM_TEXT = 0
 KVFFI_FORM_JSON = 1
 KVFFI_BLOCK_HOLE = (1 << 32) - 1
+KVFFI_REQUEST_LAYERS = 1
+KVFFI_REQUEST_LAYER_RANGE = 2
 KVFFI_LOOPBACK_STALL = 1
 KVFFI_LOOPBACK_BREAK = 2
 KVFFI_LOOPBACK_LOSE_NOTIFICATIONS = 4
@@ -620,6 +622,10 @@ class Request(Growing):
     num_local: int
     remote: Pointer
     num_remote: int
+    layers: Pointer
+    num_layers: int
+    from_layer: int
+    to_layer: int
     _fields_ = (
         ("struct_size", c_size_t),
         ("op", c_int32),
@@ -628,6 +634,10 @@ class Request(Growing):
         ("num_local", c_size_t),
         ("remote", c_void_p),
         ("num_remote", c_size_t),
+        ("layers", c_void_p),
+        ("num_layers", c_size_t),
+        ("from_layer", c_uint32),
+        ("to_layer", c_uint32),
     )
 
 

@@ -369,7 +369,8 @@ class Exchange(Handle):
         """Writes a part of a request to a decode worker, which hears of it when every part has been written.
 
         `what`: of the plan ("write") with that peer for the registration's lists, of which a chunk takes a slice with
-        `first`; an answer for no lists moves nothing. `padding_bytes`: of descriptors, for statistics.
+        `first`; an answer for no lists moves nothing. Answers for some layers each have to be for all of them together.
+        `padding_bytes`: of descriptors, for statistics.
 
         `WriteRefused` if the registration has ended, if the part is not ready or was written before, or if the answer
         is for a block that was not reserved, which it names (descriptors are not compared); `WouldBlock` and
@@ -411,6 +412,8 @@ class Exchange(Handle):
 
         `deadline`: seconds after which it has failed; None for none. After a failure the leases that were still good
         are so: pull again, or `let_go`. One whose error is `NotReady` was read before all parts were ready.
+        What is read by layers (`Request`) is one pull, of a part for each selection, under the same lease: a producer
+        is told once, that everything has been read.
         """
         within = deadline_in(deadline)
         keep: list[object] = []

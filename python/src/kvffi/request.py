@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _declarations as c
-from ._checked import unfit
+from ._checked import text, unfit
 from ._names import Op, number, words
 from ._packed import Packing
 
@@ -110,11 +110,17 @@ class Request:
         Request("read", local={0: [5, 6, 9]}, remote={0: [1, 2, 8]})
 
     An array of uint32 is borrowed, so what is written to it later changes the request.
+
+    `layers`: names of the layers to move, or a `range` of indices in the spec of this worker; None for all. What lies
+    together within them moves together, as with all.
+
+        Request("write", local={0: [5]}, remote={0: [1]}, layers=["layers.0", "layers.1"])
+        Request("write", local={0: [5]}, remote={0: [1]}, layers=range(0, 2))
     """
 
     __slots__ = ("_keep", "_memory")
 
-    def __init__(self, op: Op, *, local: Lists, remote: Lists) -> None:
+    def __init__(self, op: Op, *, local: Lists, remote: Lists, layers: Iterable[str] | range | None = None) -> None:
         fields: list[Any] = []
         keep: list[object] = []
         num_local = _flatten(local, fields, keep)
@@ -127,8 +133,9 @@ class Request:
         if known is None:
             known = number("OP", op)
         sides = (first_list, num_local, first_remote, num_remote)
+        flags, *chosen = _ALL_LAYERS if layers is None else _layers(layers, keep)
         try:
-            packed.pack_into(memory, 0, _REQUEST_SIZE, known, 0, *sides, *fields)
+            packed.pack_into(memory, 0, _REQUEST_SIZE, known, flags, *sides, *chosen, *fields)
         except struct.error:
             # Says which of the numbers does not fit.
             for place in range(0, len(fields), 5):
@@ -145,6 +152,24 @@ def packed(request: Request) -> Any:
     if not isinstance(request, Request):
         raise TypeError(f"the request is of type {type(request).__name__}, not Request")
     return request._memory
+
+
+# Flags, address and number of names, first index and the one behind the last.
+_ALL_LAYERS = (0, 0, 0, 0, 0)
+
+
+def _layers(layers: Iterable[str] | range, keep: list[object]) -> tuple[int, int, int, int, int]:
+    """The fields that choose layers; adds what keeps the names there."""
+    if isinstance(layers, range):
+        if layers.step != 1 or layers.start < 0 or layers.stop < 0:
+            raise ValueError(f"layers are {layers}; give a range of indices with a step of 1")
+        return (c.KVFFI_REQUEST_LAYER_RANGE, 0, 0, layers.start, max(layers.start, layers.stop))
+    if isinstance(layers, str):
+        raise TypeError(f"layers is the text {layers!r}; give names in a list")
+    names = [text(name, "layers") for name in layers]
+    array = (ctypes.c_char_p * len(names))(*names)
+    keep.append(array)
+    return (c.KVFFI_REQUEST_LAYERS, ctypes.addressof(array) if names else 0, len(names), 0, 0)
 
 
 def _flatten(lists: Lists, fields: list[Any], keep: list[object]) -> int:

@@ -181,7 +181,7 @@ impl Worker {
 
     fn run(&self, peers: &[Peer], op: Op, notify: bool) -> usize {
         let other = if self.role == "prefill" { "decode" } else { "prefill" };
-        let request = Request { op, local: lists(&self.role, op), remote: lists(other, op) };
+        let request = Request { op, local: lists(&self.role, op), remote: lists(other, op), ..Request::default() };
         let mut transfers = Vec::new();
         for peer in peers {
             let plan = self.plan(peer, op);

@@ -180,7 +180,7 @@ impl Worker {
             vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
         };
         let others = if self.role == Role::Prefill { &lists.decode } else { &lists.prefill };
-        let request = Request { op, local: list(self.own(lists)), remote: list(others) };
+        let request = Request { op, local: list(self.own(lists)), remote: list(others), ..Request::default() };
         let mut descriptors = Descriptors::new();
         plan.descriptors(&request, &mut descriptors)?;
         Ok(descriptors)

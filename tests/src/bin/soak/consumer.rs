@@ -158,6 +158,7 @@ impl Consumer {
                 lease: *lease,
                 descriptors,
                 padding_bytes,
+                layers: None,
             });
         }
         match worker.exchange.pull(blocks, parts, now + DEADLINE, now) {

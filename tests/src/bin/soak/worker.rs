@@ -163,7 +163,7 @@ impl Worker {
             self.plans.insert(peer.clone(), plan);
         }
         let mut answer = Descriptors::new();
-        let request = Request { op, local: vec![local], remote };
+        let request = Request { op, local: vec![local], remote, ..Request::default() };
         self.plans.get(peer)?.descriptors(&request, &mut answer).expect("the lists fit");
         Some(answer)
     }
