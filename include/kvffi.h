@@ -1604,6 +1604,13 @@ void kvffi_pair_free(kvffi_pair *pair);
 #define KVFFI_REQUEST_LAYERS 1
 /** As a flag of a request: only the layers from_layer up to, not including, to_layer, by their indices in the local spec. */
 #define KVFFI_REQUEST_LAYER_RANGE 2
+/** As a flag of a request: lists whose first is 0 begin at the start of the sequence, whatever their lengths. */
+#define KVFFI_REQUEST_ALIGN_HEAD 4
+/**
+ * As a flag of a request: lists whose first is 0 end with the prompt. Of two that meet one is the whole prompt, or has a
+ * first that is not 0; refused where that does not tell where the other begins.
+ */
+#define KVFFI_REQUEST_ALIGN_TAIL 8
 
 /** Blocks of one group on one side, in the order of the sequence. Frozen: never grows. */
 typedef struct kvffi_block_list {
@@ -1611,7 +1618,11 @@ typedef struct kvffi_block_list {
     uint32_t group;
     /** 0. */
     uint32_t reserved;
-    /** List index of the first of the blocks, in blocks of that group on that side: a prefix hit starts late. */
+    /**
+     * List index of the first of the blocks, in blocks of that group on that side: a prefix hit starts late. 0 says
+     * nothing: if both of two lists that meet have 0 they are whole prompts, of as many blocks as one prompt fills on
+     * either side, or the request says how they are aligned.
+     */
     uint64_t first;
     /** Block ids, KVFFI_BLOCK_HOLE for a hole; may be NULL if num_blocks is 0. */
     const uint32_t *blocks;
@@ -1625,7 +1636,10 @@ typedef struct kvffi_request {
     size_t struct_size;
     /** KVFFI_OP_READ or KVFFI_OP_WRITE; must be the plan's. */
     int32_t op;
-    /** KVFFI_REQUEST_LAYERS or KVFFI_REQUEST_LAYER_RANGE; 0 for all layers. */
+    /**
+     * KVFFI_REQUEST_LAYERS or KVFFI_REQUEST_LAYER_RANGE for some layers, KVFFI_REQUEST_ALIGN_HEAD or
+     * KVFFI_REQUEST_ALIGN_TAIL for lists whose lengths differ; or'ed.
+     */
     uint32_t flags;
     /** Lists of this worker's groups, at most one a group; may be NULL if num_local is 0. */
     const kvffi_block_list *local;

@@ -543,6 +543,13 @@ inline kvffi_request with_layer_range(kvffi_request request, std::uint32_t from,
     return request;
 }
 
+/* The same with a word on lists that do not say where they begin: KVFFI_REQUEST_ALIGN_HEAD or KVFFI_REQUEST_ALIGN_TAIL. */
+inline kvffi_request with_align(kvffi_request request, std::uint32_t align) noexcept
+{
+    request.flags |= align;
+    return request;
+}
+
 /* A plan between this worker and one peer. */
 class Pair {
 public:

@@ -16,7 +16,7 @@ fn worker(layout: Layout, base: u64) -> Result<ValidSpec, SpecError> {
 }
 
 fn list(blocks: &[u32]) -> Vec<BlockList> {
-    vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
+    vec![BlockList { group: GroupId(0), first: None, blocks: blocks.iter().copied().map(BlockId).collect() }]
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -26,7 +26,7 @@ fn describe(memory: *mut u8) -> Result<ValidSpec, SpecError> {
 
 fn request(op: Op, local: &[u32], remote: &[u32]) -> Request {
     let list = |blocks: &[u32]| {
-        vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
+        vec![BlockList { group: GroupId(0), first: None, blocks: blocks.iter().copied().map(BlockId).collect() }]
     };
     Request { op, local: list(local), remote: list(remote), ..Request::default() }
 }

@@ -34,7 +34,8 @@ impl Arbitrary<'_> for Case {
         let max_gap = *bytes.choose(&[0, 0, 1, 16, 4096, u64::MAX, u64::MAX])?;
         let min_run = *bytes.choose(&[0, 0, 0, 0, 2, u64::MAX])?;
         let options = PairOptions { op, max_gap, min_run, require_whole_rows: bytes.ratio(1, 16)? };
-        let request = Request { op, local: lists(&local, bytes)?, remote: lists(&remote, bytes)?, ..Request::default() };
+        let request =
+            Request { op, local: lists(&local, bytes)?, remote: lists(&remote, bytes)?, ..Request::default() };
         let (mut local, mut remote) = (local, remote);
         if bytes.ratio(1, 8)? {
             disturb(&mut local, bytes)?;
@@ -299,7 +300,7 @@ fn lists(spec: &CacheSpec, bytes: &mut Unstructured<'_>) -> Result<Vec<BlockList
         }
         let first = if bytes.ratio(1, 3)? { bytes.int_in_range(0..=4)? } else { 0 };
         let first = if bytes.ratio(1, 40)? { number_near(first, bytes)? } else { first };
-        lists.push(BlockList { group: GroupId(u32::try_from(id).unwrap_or(0)), first, blocks });
+        lists.push(BlockList { group: GroupId(u32::try_from(id).unwrap_or(0)), first: Some(first), blocks });
     }
     Ok(lists)
 }

@@ -73,7 +73,8 @@ impl InRust {
         let ((agent, ours), (other, _)) = (worker("decode"), worker("prefill"));
         let peer = agent.connect(&other.export().expect("a blob")).expect("a peer");
         let plan = PairPlan::new(&ours, peer.layout(), &PairOptions::default()).expect("a plan");
-        let list = || BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() };
+        let list =
+            || BlockList { group: GroupId(0), first: None, blocks: blocks.iter().copied().map(BlockId).collect() };
         let request = Request { op: Op::Read, local: vec![list()], remote: vec![list()], ..Request::default() };
         Self { agent, peer, plan, request, _other: other }
     }

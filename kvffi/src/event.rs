@@ -244,7 +244,7 @@ fn arrival_failed(why: &ArrivalFailed) -> kvffi_status {
 }
 
 fn lists_of(lists: Vec<BlockList>) -> Vec<(u32, u64, Vec<u32>)> {
-    let list = |list: BlockList| (list.group.0, list.first, list.blocks.iter().map(|block| block.0).collect());
+    let list = |list: BlockList| (list.group.0, list.start(), list.blocks.iter().map(|block| block.0).collect());
     lists.into_iter().map(list).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use kvplan::{BlockList, Layers, Request};
+use kvplan::{Align, BlockList, Layers, Request};
 use kvspec::{BlockId, GroupId};
 
 use crate::argument::{array, name};
@@ -18,7 +18,14 @@ pub const KVFFI_REQUEST_LAYERS: u32 = 1;
 /// As a flag of a request: only the layers from_layer up to, not including, to_layer, by their indices in the local spec.
 pub const KVFFI_REQUEST_LAYER_RANGE: u32 = 2;
 
-const KNOWN_FLAGS: u32 = KVFFI_REQUEST_LAYERS | KVFFI_REQUEST_LAYER_RANGE;
+/// As a flag of a request: lists whose first is 0 begin at the start of the sequence, whatever their lengths.
+pub const KVFFI_REQUEST_ALIGN_HEAD: u32 = 4;
+/// As a flag of a request: lists whose first is 0 end with the prompt. Of two that meet one is the whole prompt, or has a
+/// first that is not 0; refused where that does not tell where the other begins.
+pub const KVFFI_REQUEST_ALIGN_TAIL: u32 = 8;
+
+const KNOWN_FLAGS: u32 =
+    KVFFI_REQUEST_LAYERS | KVFFI_REQUEST_LAYER_RANGE | KVFFI_REQUEST_ALIGN_HEAD | KVFFI_REQUEST_ALIGN_TAIL;
 
 /// Blocks of one group on one side, in the order of the sequence. Frozen: never grows.
 #[repr(C)]
@@ -28,7 +35,9 @@ pub struct kvffi_block_list {
     pub group: u32,
     /// 0.
     pub reserved: u32,
-    /// List index of the first of the blocks, in blocks of that group on that side: a prefix hit starts late.
+    /// List index of the first of the blocks, in blocks of that group on that side: a prefix hit starts late. 0 says
+    /// nothing: if both of two lists that meet have 0 they are whole prompts, of as many blocks as one prompt fills on
+    /// either side, or the request says how they are aligned.
     pub first: u64,
     /// Block ids, KVFFI_BLOCK_HOLE for a hole; may be NULL if num_blocks is 0.
     pub blocks: *const u32,
@@ -44,7 +53,8 @@ pub struct kvffi_request {
     pub struct_size: usize,
     /// KVFFI_OP_READ or KVFFI_OP_WRITE; must be the plan's.
     pub op: i32,
-    /// KVFFI_REQUEST_LAYERS or KVFFI_REQUEST_LAYER_RANGE; 0 for all layers.
+    /// KVFFI_REQUEST_LAYERS or KVFFI_REQUEST_LAYER_RANGE for some layers, KVFFI_REQUEST_ALIGN_HEAD or
+    /// KVFFI_REQUEST_ALIGN_TAIL for lists whose lengths differ; or'ed.
     pub flags: u32,
     /// Lists of this worker's groups, at most one a group; may be NULL if num_local is 0.
     pub local: *const kvffi_block_list,
@@ -84,12 +94,24 @@ pub(crate) unsafe fn read_into(request: *const kvffi_request, into: &mut Request
     if unknown != 0 {
         return Err(Failure::invalid(format!("request->flags has the unknown bits {unknown:#x}")));
     }
+    into.align = align(request.flags)?;
     // SAFETY: by contract.
     into.layers = unsafe { layers(&request)? };
     // SAFETY: by contract.
     unsafe {
         read_lists(request.local, request.num_local, "request->local", &mut into.local)?;
         read_lists(request.remote, request.num_remote, "request->remote", &mut into.remote)
+    }
+}
+
+fn align(flags: u32) -> Result<Option<Align>, Failure> {
+    match (flags & KVFFI_REQUEST_ALIGN_HEAD != 0, flags & KVFFI_REQUEST_ALIGN_TAIL != 0) {
+        (false, false) => Ok(None),
+        (true, false) => Ok(Some(Align::Head)),
+        (false, true) => Ok(Some(Align::Tail)),
+        (true, true) => Err(Failure::invalid(
+            "request->flags has both KVFFI_REQUEST_ALIGN_HEAD and KVFFI_REQUEST_ALIGN_TAIL; give one of the two",
+        )),
     }
 }
 
@@ -142,11 +164,11 @@ pub(crate) unsafe fn read_lists(
         // SAFETY: by contract.
         let blocks = unsafe { array(list.blocks, list.num_blocks, &format!("{argument}[{i}].blocks"))? };
         if i == into.len() {
-            into.push(BlockList { group: GroupId(0), first: 0, blocks: Vec::new() });
+            into.push(BlockList { group: GroupId(0), first: None, blocks: Vec::new() });
         }
         let Some(entry) = into.get_mut(i) else { continue };
         entry.group = GroupId(list.group);
-        entry.first = list.first;
+        entry.first = (list.first > 0).then_some(list.first);
         entry.blocks.clear();
         entry.blocks.extend(blocks.iter().map(|&block| BlockId(block)));
     }

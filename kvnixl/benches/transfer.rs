@@ -292,7 +292,7 @@ fn overhead() {
     for num in [1, 100, 1600, 10_000, 154_737, 500_000] {
         let ids = |order: Vec<u64>| {
             let blocks = order.into_iter().map(|id| BlockId(u32::try_from(id).unwrap())).collect();
-            vec![BlockList { group: GroupId(0), first: 0, blocks }]
+            vec![BlockList { group: GroupId(0), first: None, blocks }]
         };
         let theirs = shuffled(blocks).filter(|id| *id < blocks).take(usize::try_from(num).unwrap()).collect();
         let request = Request { local: ids((0..num).collect()), remote: ids(theirs), ..Default::default() };

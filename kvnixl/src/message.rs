@@ -234,6 +234,11 @@ struct ReserveBody {
     last: bool,
 }
 
+/// Where a list begins, as the wire has it: 0 says nothing, since it may stand for a list that did not say.
+fn said(first: u64) -> Option<u64> {
+    (first > 0).then_some(first)
+}
+
 #[derive(Serialize, Deserialize)]
 struct ListBody {
     group: u32,
@@ -332,7 +337,7 @@ impl Message {
             Self::Reserve { request, reservation, lists, ttl, chunk, last } => {
                 let list = |list: &BlockList| ListBody {
                     group: list.group.0,
-                    first: list.first,
+                    first: list.start(),
                     blocks: list.blocks.iter().map(|block| block.0).collect(),
                 };
                 put(
@@ -411,7 +416,7 @@ impl Message {
                 let ReserveBody { request, reservation, lists, ttl_ms, chunk, last } = next(cursor, "register")?;
                 let list = |ListBody { group, first, blocks }: ListBody| BlockList {
                     group: GroupId(group),
-                    first,
+                    first: said(first),
                     blocks: blocks.into_iter().map(BlockId).collect(),
                 };
                 Self::Reserve {
@@ -466,7 +471,7 @@ impl Message {
         let mut chunks: Vec<Vec<BlockList>> = vec![Vec::new()];
         let mut room = BLOCKS_IN_MESSAGE;
         for list in lists {
-            let (mut first, mut blocks) = (list.first, &list.blocks[..]);
+            let (mut first, mut blocks) = (list.start(), &list.blocks[..]);
             // An empty list is said too.
             loop {
                 if room <= LIST_COST {
@@ -476,7 +481,7 @@ impl Message {
                 let (now, later) = blocks.split_at(blocks.len().min(room - LIST_COST));
                 room -= LIST_COST + now.len();
                 if let Some(chunk) = chunks.last_mut() {
-                    chunk.push(BlockList { group: list.group, first, blocks: now.to_vec() });
+                    chunk.push(BlockList { group: list.group, first: said(first), blocks: now.to_vec() });
                 }
                 // The end of a list is checked by whoever plans with it.
                 first = first.saturating_add(now.len() as u64);

@@ -12,7 +12,11 @@ fn request() -> RequestId {
 }
 
 fn list(group: u32, first: u64, blocks: &[u32]) -> BlockList {
-    BlockList { group: GroupId(group), first, blocks: blocks.iter().copied().map(BlockId).collect() }
+    BlockList {
+        group: GroupId(group),
+        first: (first > 0).then_some(first),
+        blocks: blocks.iter().copied().map(BlockId).collect(),
+    }
 }
 
 /// One of each kind, with the number under which it is acknowledged.
@@ -180,7 +184,7 @@ fn long_registrations_are_cut_into_messages_that_fit() {
     for chunk in chunks {
         match whole.last_mut() {
             Some(list) if list.group == chunk.group => {
-                assert_eq!(list.first + list.blocks.len() as u64, chunk.first);
+                assert_eq!(list.start() + list.blocks.len() as u64, chunk.start());
                 list.blocks.extend(chunk.blocks);
             }
             _ => whole.push(chunk),

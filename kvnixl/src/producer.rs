@@ -80,9 +80,9 @@ fn check_reserved(reserved: &[BlockList], written: &[BlockList]) -> Result<(), W
         let group = list.group;
         for (&block, skip) in list.blocks.iter().zip(0_u64..) {
             // What is beyond the range is nowhere reserved.
-            let index = list.first.saturating_add(skip);
+            let index = list.start().saturating_add(skip);
             let at = |reserved: &BlockList| {
-                let at = usize::try_from(index.checked_sub(reserved.first)?).ok()?;
+                let at = usize::try_from(index.checked_sub(reserved.start())?).ok()?;
                 reserved.blocks.get(at).copied()
             };
             let there = reserved.iter().filter(|reserved| reserved.group == group).find_map(at);
@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     fn list(group: u32, first: u64, blocks: &[u32]) -> BlockList {
-        BlockList { group: GroupId(group), first, blocks: blocks.iter().copied().map(BlockId).collect() }
+        BlockList { group: GroupId(group), first: Some(first), blocks: blocks.iter().copied().map(BlockId).collect() }
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl World {
         let request = self.pick(which).map_or(self.next + 1, |(request, ..)| request);
         let Some(block) = self.take(who) else { return };
         let blocks = vec![BlockId(u32::try_from(block).unwrap())];
-        let lists = vec![BlockList { group: GroupId(0), first: 0, blocks }];
+        let lists = vec![BlockList { group: GroupId(0), first: None, blocks }];
         let source = PushSource { peer: self.workers[0].id.clone(), lists };
         let deadline = self.now + Duration::from_secs(20);
         let worker = &mut self.workers[who];

@@ -305,7 +305,7 @@ fn an_answer_moves_its_bytes_and_is_refused_between_other_workers_than_it_was_pl
     let (peer, smaller) = (connect(&prefill), connect(&half));
     let own = plan(decode.memory.base(), LEN);
     let answer = |local: &LocalPlan, layout| {
-        let list = |block| vec![BlockList { group: GroupId(0), first: 0, blocks: vec![BlockId(block)] }];
+        let list = |block| vec![BlockList { group: GroupId(0), first: None, blocks: vec![BlockId(block)] }];
         let request = Request { op: Op::Read, local: list(3), remote: list(1), ..Request::default() };
         let mut answer = Descriptors::new();
         let plan = PairPlan::new(local.spec(), layout, &PairOptions::default()).unwrap();

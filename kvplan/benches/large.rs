@@ -105,7 +105,7 @@ fn main() {
     let list = |step: u32| {
         vec![BlockList {
             group: GroupId(0),
-            first: 0,
+            first: None,
             blocks: (0..num_blocks).map(|i| BlockId(i * step % 26_101)).collect(),
         }]
     };

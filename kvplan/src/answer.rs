@@ -7,12 +7,13 @@
 
 use kvspec::{BlockId, GroupId};
 
+use crate::align::Listed;
 use crate::descriptor::{Descriptor, Descriptors, Origin, ZeroRange};
 use crate::lane::{Lane, LaneKey};
-use crate::lists::Lists;
+use crate::lists::{Lists, Places, Seen};
 use crate::pair::PairPlan;
 use crate::refusal::RequestError;
-use crate::request::Request;
+use crate::request::{Align, Request};
 use crate::template::{Band, Run};
 use crate::timeline::Timeline;
 
@@ -37,7 +38,8 @@ pub(crate) struct Scratch {
     entries: Vec<Entry>,
     uncovered: Vec<Uncovered>,
     of_block: Vec<(u64, u32, u32)>,
-    pub(crate) seen: crate::lists::Seen,
+    pub(crate) seen: Seen,
+    places: Places,
 }
 
 impl PairPlan {
@@ -70,11 +72,12 @@ impl PairPlan {
     fn answer(&self, request: &Request, out: &mut Descriptors) -> Result<(), RequestError> {
         let (local, remote) = self.check_request(request, &mut out.scratch.seen)?;
         let lanes = self.lanes_of(&request.layers)?;
+        out.scratch.places.clear();
         let mut met: Option<(GroupId, GroupId)> = None;
         for lane in lanes.as_slice() {
             let groups = (lane.key.local_group, lane.key.remote_group);
             if met != Some(groups) {
-                self.meet(lane, &local, &remote, &mut out.scratch)?;
+                self.meet(lane, &local, &remote, request.align, &mut out.scratch)?;
                 met = Some(groups);
             }
             self.emit(lane, out);
@@ -95,6 +98,7 @@ impl PairPlan {
         lane: &Lane,
         local: &Lists<'_>,
         remote: &Lists<'_>,
+        align: Option<Align>,
         scratch: &mut Scratch,
     ) -> Result<(), RequestError> {
         scratch.entries.clear();
@@ -107,7 +111,16 @@ impl PairPlan {
         let (local_time, remote_time) =
             (Timeline::of(&self.local, local_group), Timeline::of(&self.remote, remote_group));
         let (destination_time, source_time) = op.destination_first(local_time, remote_time);
-        let (first, blocks) = source.map_or((0, &[][..]), |list| (list.first, &list.blocks[..]));
+        let mut places = (destination.start(), 0);
+        if let Some(source) = source {
+            let destination = Listed { time: destination_time, list: destination };
+            let source = Listed { time: source_time, list: source };
+            let (local, remote) = op.local_first(destination, source);
+            let (local, remote) = scratch.places.of(align, local, remote)?;
+            places = op.destination_first(local, remote);
+        }
+        let (destination_first, first) = places;
+        let blocks = source.map_or(&[][..], |list| &list.blocks[..]);
         let hull = source_time.hull(first, blocks.len() as u64);
         let not_covered = |index, block| RequestError::NotCovered {
             group: destination.group,
@@ -120,8 +133,8 @@ impl PairPlan {
 
         let Scratch { entries, uncovered, .. } = scratch;
         entries.reserve(destination.blocks.len());
-        let indices = destination.first..;
-        for ((&block, index), met) in destination.blocks.iter().zip(indices).zip(lane.schedule.walk(destination.first))
+        let indices = destination_first..;
+        for ((&block, index), met) in destination.blocks.iter().zip(indices).zip(lane.schedule.walk(destination_first))
         {
             if block.is_hole() {
                 continue;

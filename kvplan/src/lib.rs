@@ -21,7 +21,7 @@
 //!
 //! let plan = PairPlan::new(&spec, &spec, &PairOptions::default())?;
 //! let list = |blocks: &[u32]| BlockList {
-//!     group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect(),
+//!     group: GroupId(0), first: None, blocks: blocks.iter().copied().map(BlockId).collect(),
 //! };
 //! let request = Request { local: vec![list(&[2, 3])], remote: vec![list(&[0, 1])], ..Default::default() };
 //! let mut answer = Descriptors::new();
@@ -48,6 +48,7 @@
 //! | what is a plan made of? | `copy`, `lane`, `template` |
 //! | what is a row, and when may a gap in it travel as padding? | `rows`, `gap` |
 //! | what does a request become? | [`request`], `lists`, `answer`, [`descriptor`] |
+//! | where does a list begin that does not say it? | `align` |
 //! | what of a request for some of the layers? | [`layers`] |
 //! | why is a block more than one descriptor? | [`explain`] |
 //! | is an answer right? | [`verify`] |
@@ -75,6 +76,7 @@
 //! request owns; the engine's block manager does.
 #![forbid(unsafe_code)]
 
+mod align;
 mod answer;
 mod copy;
 pub mod deployment;
@@ -114,7 +116,7 @@ pub use local::{LocalPlan, Member, MemoryRange, Region, RowBroken, memory_ranges
 pub use pair::{PairOptions, PairPlan};
 pub use picture::{RowPicture, SegmentKind};
 pub use refusal::{PairError, Refusal, RequestError, Side};
-pub use request::{BlockList, JsonError, Op, Request};
+pub use request::{Align, BlockList, JsonError, Op, Request};
 pub use rows::PartRef;
 pub use serve::{Positions, Share, readers, sources, targets};
 pub use verify::{NotFree, VerifyError};

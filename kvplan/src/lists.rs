@@ -1,10 +1,13 @@
 //! Checks of a request's block lists, before anything is planned from them.
 
+use std::collections::HashMap;
+
 use kvspec::{BlockId, GroupId, PoolId, Usage, ValidSpec};
 
+use crate::align::{Listed, Unplaced, places};
 use crate::pair::PairPlan;
 use crate::refusal::{RequestError, Side};
-use crate::request::{BlockList, Request};
+use crate::request::{Align, BlockList, Request};
 
 /// The checked lists of one side.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +17,42 @@ impl<'a> Lists<'a> {
     /// The group's list, if it has one.
     pub(crate) fn of(&self, group: GroupId) -> Option<&'a BlockList> {
         self.0.iter().find(|list| list.group == group)
+    }
+}
+
+/// Where lists begin that were placed by others, and that each of them is placed once.
+#[derive(Debug, Default)]
+pub(crate) struct Places(HashMap<(Side, GroupId), u64>);
+
+impl Places {
+    /// Forgets the lists of the request before.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// List indices that the lists of two groups that meet begin at: here, at the peer.
+    pub(crate) fn of(
+        &mut self,
+        align: Option<Align>,
+        local: Listed<'_>,
+        remote: Listed<'_>,
+    ) -> Result<(u64, u64), RequestError> {
+        let (local_group, local_len) = (local.list.group, local.list.blocks.len() as u64);
+        let (remote_group, remote_len) = (remote.list.group, remote.list.blocks.len() as u64);
+        let (here, there) = places(align, local, remote).map_err(|why| match why {
+            Unplaced::Lengths => RequestError::Misaligned { local_group, local_len, remote_group, remote_len },
+            Unplaced::Tails => RequestError::NoTail { local_group, local_len, remote_group, remote_len },
+        })?;
+        // An empty list has no place.
+        if align == Some(Align::Tail) && local_len > 0 && remote_len > 0 {
+            for (side, group, first) in [(Side::Local, local_group, here), (Side::Remote, remote_group, there)] {
+                let other = *self.0.entry((side, group)).or_insert(first);
+                if other != first {
+                    return Err(RequestError::TwoPlaces { side, group, first: other, other: first });
+                }
+            }
+        }
+        Ok((here, there))
     }
 }
 
@@ -75,9 +114,9 @@ fn check_lists<'a>(
             Usage::Tokens => u128::from(group.block_tokens) * u128::from(spec.topology.dcp.size),
             Usage::State => 1,
         };
-        let end = (u128::from(list.first) + list.blocks.len() as u128).checked_mul(size);
+        let end = (u128::from(list.start()) + list.blocks.len() as u128).checked_mul(size);
         if end.is_none_or(|end| end > u128::from(u64::MAX)) {
-            let (first, len) = (list.first, list.blocks.len() as u64);
+            let (first, len) = (list.start(), list.blocks.len() as u64);
             return Err(RequestError::PositionOverflow { side, group: group_id, first, len });
         }
         if is_borrowed(spec, group_id) {

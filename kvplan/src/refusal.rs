@@ -364,6 +364,51 @@ pub enum RequestError {
         /// Number of blocks.
         len: u64,
     },
+    /// Two lists that meet do not say where they begin, and have other numbers of blocks than one prompt fills.
+    #[error(
+        "group {local_group} of this worker lists {local_len} blocks and group {remote_group} of the peer {remote_len}: \
+         not one prompt, and neither list says where it begins; give `first`, or say align: head or tail"
+    )]
+    Misaligned {
+        /// Group here.
+        local_group: GroupId,
+        /// Its number of blocks.
+        local_len: u64,
+        /// Group at the peer.
+        remote_group: GroupId,
+        /// Its number of blocks.
+        remote_len: u64,
+    },
+    /// Lists that are to end together may do so in several ways, or in none.
+    #[error(
+        "group {local_group} of this worker lists {local_len} blocks and group {remote_group} of the peer {remote_len}: \
+         align: tail does not tell where the shorter one begins; give `first`"
+    )]
+    NoTail {
+        /// Group here.
+        local_group: GroupId,
+        /// Its number of blocks.
+        local_len: u64,
+        /// Group at the peer.
+        remote_group: GroupId,
+        /// Its number of blocks.
+        remote_len: u64,
+    },
+    /// A list that meets two others would begin in two places.
+    #[error(
+        "{side}: group {group} would begin at list index {first} for one group of the other side and at {other} for \
+         another; give `first`"
+    )]
+    TwoPlaces {
+        /// Whose list.
+        side: Side,
+        /// The group.
+        group: GroupId,
+        /// One place.
+        first: u64,
+        /// The other.
+        other: u64,
+    },
     /// The source's lists do not reach what the destination asks.
     #[error(
         "destination group {group}: list entry {index} (block {block}) asks for positions that the source's group \

@@ -59,11 +59,30 @@ impl Op {
 pub struct BlockList {
     /// Group on that side.
     pub group: GroupId,
-    /// List index, in blocks of that group on that side, of `blocks[0]`: a prefix hit starts late.
-    #[serde(default)]
-    pub first: u64,
+    /// List index, in blocks of that group on that side, of `blocks[0]`: a prefix hit starts late. `None` where the
+    /// list does not say: see [`Request::align`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<u64>,
     /// Block ids; [`BlockId::HOLE`] where nothing is stored.
     pub blocks: Vec<BlockId>,
+}
+
+impl BlockList {
+    /// List index of `blocks[0]` where the list says it, and otherwise 0.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.first.unwrap_or(0)
+    }
+}
+
+/// Where lists begin that do not say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Align {
+    /// At the start of the sequence.
+    Head,
+    /// So that both lists end with the prompt. One of them is the whole of it, or says where it begins.
+    Tail,
 }
 
 /// What to move between the two workers of a pair.
@@ -76,6 +95,10 @@ pub struct Request {
     pub local: Vec<BlockList>,
     /// Lists of the peer's groups.
     pub remote: Vec<BlockList>,
+    /// Where lists begin that do not say `first`. With `None`, if neither of two lists that meet says it, both begin at
+    /// the start of the sequence, and must have as many blocks as some prompt fills on either side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub align: Option<Align>,
     /// Layers to move.
     #[serde(default, skip_serializing_if = "Layers::is_all")]
     pub layers: Layers,

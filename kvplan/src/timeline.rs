@@ -66,6 +66,12 @@ impl Timeline {
         (run * u128::from(self.size) + u128::from(self.rank)) * u128::from(self.interleave)
     }
 
+    /// Blocks that a prompt of so many tokens has at this rank.
+    pub(crate) fn num_blocks(&self, tokens: u128) -> u64 {
+        let own = tokens.saturating_sub(u128::from(self.rank) * u128::from(self.interleave));
+        u64::try_from(own.div_ceil(self.period())).unwrap_or(u64::MAX)
+    }
+
     /// Positions of which a list of `len` blocks from list index `first` says that this rank or a sibling of its
     /// context-parallel group may hold them.
     pub(crate) fn hull(&self, first: u64, len: u64) -> (u128, u128) {

@@ -56,7 +56,7 @@ fn repeated(local_tokens: u64, blocks: u32) -> (usize, u64) {
     let plan = PairPlan::new(&local, &remote, &PairOptions::default()).unwrap();
     let list = |step: u32, len: u32| {
         let blocks = (0..len).map(|i| BlockId((i + 1) * step % 20_011)).collect();
-        vec![BlockList { group: GroupId(0), first: 0, blocks }]
+        vec![BlockList { group: GroupId(0), first: None, blocks }]
     };
     let remote_blocks = u32::try_from(u64::from(blocks) * local_tokens / 16).unwrap();
     let request = Request { local: list(7_001, blocks), remote: list(9_001, remote_blocks), ..Default::default() };

@@ -71,7 +71,7 @@ fn one(group: Group, part: Part) -> ValidSpec {
 }
 
 fn list(group: u32, first: u64, blocks: &[u32]) -> BlockList {
-    BlockList { group: GroupId(group), first, blocks: blocks.iter().copied().map(BlockId).collect() }
+    BlockList { group: GroupId(group), first: Some(first), blocks: blocks.iter().copied().map(BlockId).collect() }
 }
 
 fn pair(local: &ValidSpec, remote: &ValidSpec, op: Op, max_gap: u64) -> Result<PairPlan, PairError> {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::mem::discriminant;
 
-use kvplan::{BlockList, Descriptors, Layers, Op, PairOptions, PairPlan, Refusal, Request, RequestError, Side};
+use kvplan::{Align, BlockList, Descriptors, Layers, Op, PairOptions, PairPlan, Refusal, Request, RequestError, Side};
 use kvspec::{
     Axis, BlockId, CacheSpec, ContextShard, Fingerprint, Group, GroupId, Kind, Layer, MemKind, Part, PoolId, Role,
     SPEC_VERSION, Sharding, Storage, StorageIndex, TokensPerState, Topology, Usage,
@@ -261,7 +261,7 @@ fn every_refusal_says_what_to_change() {
 }
 
 fn list(group: u32, first: u64, blocks: &[u32]) -> BlockList {
-    BlockList { group: GroupId(group), first, blocks: blocks.iter().copied().map(BlockId).collect() }
+    BlockList { group: GroupId(group), first: Some(first), blocks: blocks.iter().copied().map(BlockId).collect() }
 }
 
 #[test]
@@ -348,6 +348,73 @@ fn every_faulty_request_is_refused_by_its_own_variant_with_its_numbers() {
         assert!(variants.insert(discriminant(&expected)), "{expected:?} is in the table twice");
     }
     assert_eq!(variants.len(), 8);
+}
+
+#[test]
+fn lists_of_other_lengths_are_refused_until_the_request_says_where_they_begin() {
+    let spec = base().validate().unwrap();
+    let plan = PairPlan::new(&spec, &spec, &PairOptions::default()).unwrap();
+    let ask = |json: &str| {
+        let request = Request::from_json(json).unwrap();
+        let mut answer = Descriptors::new();
+        let answered = plan.descriptors(&request, &mut answer);
+        assert_eq!(plan.verify(&request, &answer).map_err(|_| ()), answered.clone().map_err(|_| ()), "{json}");
+        answered.map(|()| {
+            answer.as_slice().iter().map(|d| d.remote_offset / (NUM_HEADS * TOKENS * CELL)).collect::<Vec<_>>()
+        })
+    };
+    let lists = |first: &str, rest: &str| {
+        format!(
+            r#"{{"op": "read", "local": [{{"group": 0, {first}"blocks": [0]}}],
+                 "remote": [{{"group": 0, "blocks": [7, 5, 3]}}]{rest}}}"#
+        )
+    };
+    let misaligned =
+        RequestError::Misaligned { local_group: GroupId(0), local_len: 1, remote_group: GroupId(0), remote_len: 3 };
+    assert_eq!(ask(&lists("", "")), Err(misaligned));
+    assert_eq!(ask(&lists(r#""first": 0, "#, "")), Ok(vec![7]));
+    assert_eq!(ask(&lists(r#""first": 2, "#, "")), Ok(vec![3]));
+    assert_eq!(ask(&lists("", r#", "align": "head""#)), Ok(vec![7]));
+    assert_eq!(ask(&lists("", r#", "align": "tail""#)), Ok(vec![3]));
+    assert_eq!(ask(&lists(r#""first": 1, "#, r#", "align": "tail""#)).ok(), None, "three blocks do not end at two");
+    assert!(Request::from_json(&lists("", r#", "align": "middle""#)).is_err());
+    // State counts slots.
+    let slots = r#"{"op": "read", "local": [{"group": 1, "blocks": [0]}], "remote": [{"group": 1, "blocks": [7, 5]}]}"#;
+    assert!(matches!(ask(slots), Err(RequestError::Misaligned { local_group: GroupId(1), .. })));
+}
+
+#[test]
+fn a_list_has_one_place_or_none() {
+    // Blocks of 16 tokens do not say how full a last block of 64 is.
+    let mut coarse = base();
+    drop_state(&mut coarse);
+    let mut fine = coarse.clone();
+    fine.groups[0].block_tokens = TOKENS / 4;
+    lay_out(&mut fine.layers[0].parts[0], TOKENS / 4, true);
+    let (coarse, fine) = (coarse.validate().unwrap(), fine.validate().unwrap());
+    let plan = PairPlan::new(&fine, &coarse, &PairOptions::default()).unwrap();
+    let unsaid = |blocks: &[u32]| vec![BlockList { first: None, ..list(0, 0, blocks) }];
+    let request =
+        Request { local: unsaid(&[0, 1]), remote: unsaid(&[0, 1, 2]), align: Some(Align::Tail), ..Request::default() };
+    let no_tail =
+        RequestError::NoTail { local_group: GroupId(0), local_len: 2, remote_group: GroupId(0), remote_len: 3 };
+    assert_eq!(plan.descriptors(&request, &mut Descriptors::new()), Err(no_tail));
+
+    // One group here meets two there, of which one lists a whole prompt and the other its tail.
+    let mut here = base();
+    drop_state(&mut here);
+    let other = Layer { name: "other".into(), ..here.layers[0].clone() };
+    here.layers.push(Layer { parts: vec![Part { offset: 1 << 30, ..other.parts[0].clone() }], ..other });
+    let mut there = here.clone();
+    there.groups.push(Group { pool: PoolId(1), ..there.groups[0] });
+    there.layers[1].group = GroupId(1);
+    let (here, there) = (here.validate().unwrap(), there.validate().unwrap());
+    let plan = PairPlan::new(&here, &there, &PairOptions::default()).unwrap();
+    let of = |group, blocks: &[u32]| BlockList { first: None, ..list(group, 0, blocks) };
+    let remote = vec![of(0, &[0, 1, 2]), of(1, &[4])];
+    let request = Request { local: unsaid(&[0]), remote, align: Some(Align::Tail), ..Request::default() };
+    let two = RequestError::TwoPlaces { side: Side::Local, group: GroupId(0), first: 2, other: 0 };
+    assert_eq!(plan.descriptors(&request, &mut Descriptors::new()), Err(two));
 }
 
 #[test]

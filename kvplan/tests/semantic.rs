@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use deployments::{DEPLOYMENTS, PAIRS, Scope, tapes};
-use kvplan::{BlockList, Op};
+use kvplan::{Align, BlockList, Op};
 use kvspec::{BlockId, CacheSpec, GroupId, LayerName};
 use kvtests::judge::Rows;
-use kvtests::run::{Refused, judge_all, plan, plan_layers};
+use kvtests::run::{Refused, judge_all, plan, plan_with};
 use kvtests::transfer::{Moved, Transfer, Worker};
 use kvtests::twin;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
@@ -138,7 +138,7 @@ fn rows_that_lie_over_each_other_are_not_bridged() {
     .unwrap();
     let worker = || {
         let blocks = vec![BlockId(0)];
-        Worker { spec: spec.clone(), lists: vec![BlockList { group: GroupId(0), first: 0, blocks }] }
+        Worker { spec: spec.clone(), lists: vec![BlockList { group: GroupId(0), first: None, blocks }] }
     };
     let transfer = Transfer { op: Op::Read, sources: vec![worker()], destinations: vec![worker()], max_gap: 16 };
     is_right(&transfer).unwrap();
@@ -163,7 +163,7 @@ fn a_gap_is_bridged_in_the_row_that_the_bytes_before_it_end_in() {
                 "layers": [{ "name": "a", "group": 0, "kind": "opaque", "role": "target", "parts": [part] }],
             }))
             .unwrap();
-            Worker { spec, lists: vec![BlockList { group: GroupId(0), first: 0, blocks: vec![BlockId(0)] }] }
+            Worker { spec, lists: vec![BlockList { group: GroupId(0), first: None, blocks: vec![BlockId(0)] }] }
         };
         let unit = 6 + 2 * content;
         for op in [Op::Read, Op::Write] {
@@ -230,6 +230,31 @@ fn the_generator_reaches_every_kind_of_case() {
     assert!(seen.writes > 100 && seen.block_sizes_differ > 100 && seen.lanes > 20, "{seen:?}");
 }
 
+/// Lists that begin at 0 need not say so, since one prompt fills them all; and where they are said to end together, they
+/// are placed where they were, or the request is refused.
+fn places_need_not_be_said(transfer: &Transfer) -> Result<(), String> {
+    let planned = plan(transfer);
+    let mut unsaid = transfer.clone();
+    let lists = |transfer: &mut Transfer, change: fn(&mut Option<u64>)| {
+        let workers = transfer.sources.iter_mut().chain(&mut transfer.destinations);
+        workers.flat_map(|worker| &mut worker.lists).for_each(|list| change(&mut list.first));
+    };
+    lists(&mut unsaid, |first| *first = first.filter(|first| *first > 0));
+    if plan(&unsaid) != planned {
+        return Err(format!("{:?} and not {planned:?}", plan(&unsaid)));
+    }
+    let tails = plan_with(&unsaid, None, Some(Align::Tail));
+    match (&tails, &planned) {
+        (Ok(tails), Ok(planned)) if tails != planned => Err(format!("{tails:?} and not {planned:?}")),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn prop_lists_of_one_prompt_need_not_say_where_they_begin() {
+    run("places", num_cases(1_000), DEPLOYMENTS, places_need_not_be_said);
+}
+
 /// A transfer of which only every `step`-th layer travels, and their names.
 fn with_every(transfer: &Transfer, step: usize) -> (Transfer, Vec<LayerName>) {
     let mut transfer = transfer.clone();
@@ -253,7 +278,7 @@ fn selections_are_right(transfer: &Transfer) -> Result<(), String> {
     let whole = plan(transfer);
     for step in [1, 2, 3] {
         let (others_stay, kept) = with_every(transfer, step);
-        let selected = plan_layers(transfer, Some(&kept));
+        let selected = plan_with(transfer, Some(&kept), None);
         let expected = if step == 1 { whole.clone() } else { plan(&others_stay) };
         let (Ok(selected), Ok(expected)) = (&selected, &expected) else {
             // A group of which nothing moves is not looked at.

@@ -71,7 +71,7 @@ fn options(max_gap: u64) -> PairOptions {
 }
 
 fn list(first: u64, blocks: &[u32]) -> Vec<BlockList> {
-    vec![BlockList { group: GroupId(0), first, blocks: blocks.iter().copied().map(BlockId).collect() }]
+    vec![BlockList { group: GroupId(0), first: Some(first), blocks: blocks.iter().copied().map(BlockId).collect() }]
 }
 
 /// (local offset, remote offset, length) of every descriptor, and the ranges to zero.
@@ -107,7 +107,7 @@ fn example_1_some_layers_of_a_row_move_as_one_descriptor_a_block() {
     let plan = PairPlan::new(&worker, &worker, &options(0)).unwrap();
     let asked = |layers: Layers| {
         let (local, remote) = (list(0, &[5, 6, 9]), list(0, &[1, 2, 8]));
-        let request = Request { op: Op::Read, local, remote, layers };
+        let request = Request { op: Op::Read, local, remote, layers, ..Request::default() };
         let mut answer = Descriptors::new();
         plan.descriptors(&request, &mut answer).unwrap();
         plan.verify(&request, &answer).unwrap();

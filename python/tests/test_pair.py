@@ -323,3 +323,19 @@ def test_layers_as_json(pair: kvffi.Pair) -> None:
 def test_layers_that_cannot_be_are_refused(pair: kvffi.Pair, layers: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         pair.answer(request(layers=layers))
+
+
+def test_lists_of_other_lengths_say_where_they_begin(pair: kvffi.Pair) -> None:
+    tail: dict[str, Any] = {"local": {0: [5]}, "remote": {0: [1, 2, 8]}}
+    with pytest.raises(kvffi.RequestError, match="not one prompt"):
+        pair.answer(request(**tail))
+    for said, source in (
+        ({"align": "tail"}, 8),
+        ({"align": "head"}, 1),
+        ({"local": [kvffi.BlockList(0, [5], first=1)]}, 2),
+    ):
+        answer = pair.answer(request(**{**tail, **said}))
+        assert answer.descriptors()["remote_offset"].tolist() == [source * ROW]
+        pair.verify(answer)
+    with pytest.raises(ValueError, match="align is 'middle'"):
+        request(align="middle")

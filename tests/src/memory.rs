@@ -92,7 +92,7 @@ fn for_each_listed<'a>(worker: &'a Worker, mut each: impl FnMut(Key<'a>, usize, 
         for layer in spec.layers.iter().filter(|layer| layer.group == list.group) {
             for part in layer.parts.iter().filter(|part| !is_idle(spec, layer, part)) {
                 for (index, block) in list.blocks.iter().enumerate().filter(|(_, block)| !block.is_hole()) {
-                    for_each_cell(spec, layer, part, list.first + index as u64, block.0, |cell| {
+                    for_each_cell(spec, layer, part, list.start() + index as u64, block.0, |cell| {
                         each(cell.key, cell.place.storage as usize, cell.place.offset, cell.len);
                     });
                 }

@@ -1,6 +1,6 @@
 //! Asks the planner for every pair of ranks of a transfer.
 
-use kvplan::{BlockList, Descriptors, Layers, Op, PairOptions, PairPlan, Request};
+use kvplan::{Align, BlockList, Descriptors, Layers, Op, PairOptions, PairPlan, Request};
 use kvspec::{BlockId, CacheSpec, LayerName, ValidSpec};
 
 use crate::cells::Place;
@@ -28,15 +28,19 @@ pub enum Refused {
 ///
 /// The first refusal.
 pub fn plan(transfer: &Transfer) -> Result<Vec<Vec<Moved>>, Refused> {
-    plan_layers(transfer, None)
+    plan_with(transfer, None, None)
 }
 
-/// The same, for those layers of these that a pair lists.
+/// The same, for those layers of these that a pair lists, and with a word on lists that do not say where they begin.
 ///
 /// # Errors
 ///
 /// The first refusal.
-pub fn plan_layers(transfer: &Transfer, layers: Option<&[LayerName]>) -> Result<Vec<Vec<Moved>>, Refused> {
+pub fn plan_with(
+    transfer: &Transfer,
+    layers: Option<&[LayerName]>,
+    align: Option<Align>,
+) -> Result<Vec<Vec<Moved>>, Refused> {
     let valid = |workers: &[Worker]| -> Result<Vec<ValidSpec>, Refused> {
         let validate = |spec: CacheSpec| spec.validate().map_err(|error| Refused::Spec(error.to_string()));
         workers.iter().map(|worker| validate(worker.spec.clone())).collect()
@@ -60,7 +64,7 @@ pub fn plan_layers(transfer: &Transfer, layers: Option<&[LayerName]>) -> Result<
             };
             let layers =
                 layers.map_or(Layers::All, |names| Layers::Named(names.iter().filter(listed).cloned().collect()));
-            let request = Request { op: transfer.op, local, remote, layers };
+            let request = Request { op: transfer.op, local, remote, layers, align };
             plan.descriptors(&request, &mut out).map_err(|error| Refused::Request(error.to_string()))?;
             row.push(moved(transfer.op, &out));
         }
@@ -120,5 +124,9 @@ pub fn judge_all(transfer: &Transfer, answers: &[Vec<Moved>], bytes: bool) -> Re
 /// A block list.
 #[must_use]
 pub fn list(group: u32, first: u64, blocks: &[u32]) -> BlockList {
-    BlockList { group: kvspec::GroupId(group), first, blocks: blocks.iter().map(|&block| BlockId(block)).collect() }
+    BlockList {
+        group: kvspec::GroupId(group),
+        first: Some(first),
+        blocks: blocks.iter().map(|&block| BlockId(block)).collect(),
+    }
 }

@@ -229,7 +229,7 @@ static void requests(void)
 /* Arrays of the caller that are too small, and the sizes that are needed. */
 static void buffers(void)
 {
-    const char *json = "{\"op\": \"read\", \"local\": [{\"group\": 0, \"blocks\": [0, 1, 2]}],"
+    const char *json = "{\"op\": \"read\", \"local\": [{\"group\": 0, \"first\": 0, \"blocks\": [0, 1, 2]}],"
                        " \"remote\": [{\"group\": 0, \"blocks\": [3, 1]}]}";
     /* The source lacks the third block. */
     FAILS(KVFFI_ERR_REQUEST_REFUSED, "does not cover", kvffi_pair_answer_json(pair, json, strlen(json), answer, &error));

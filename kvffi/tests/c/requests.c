@@ -1,4 +1,4 @@
-/* Requests for some layers. */
+/* Requests for some layers, and lists that do not say where they begin. */
 #include "check.h"
 
 /* Three layers in four blocks of 96 bytes: a row of pages of 32 bytes. */
@@ -79,12 +79,39 @@ static void some_layers(void)
     CHECK(lengths(&request, &len) == 2 && len == 96);
 }
 
+/* A tail of one block beside a prompt of four. */
+static void places(void)
+{
+    static const uint32_t PROMPT[] = {3, 2, 1, 0};
+    kvffi_block_list local = {0, 0, 0, LOCAL, 1}, remote = {0, 0, 0, PROMPT, 4};
+    kvffi_request request = request_of(&local, &remote);
+    kvffi_descriptor descriptor = {0, 0, 0, 0, 0};
+    size_t count = 0;
+    uint64_t len = 0;
+    FAILS(KVFFI_ERR_REQUEST_REFUSED, "lists 1 blocks and group 0 of the peer 4: not one prompt",
+          kvffi_pair_answer(pair, &request, answer, &error));
+    request.flags = KVFFI_REQUEST_ALIGN_TAIL;
+    CHECK(lengths(&request, &len) == 1);
+    OK(kvffi_answer_get_descriptors(answer, &descriptor, 1, &count, &error));
+    CHECK(descriptor.remote_offset == 0 && descriptor.local_offset == 96);
+    request.flags = KVFFI_REQUEST_ALIGN_HEAD;
+    CHECK(lengths(&request, &len) == 1);
+    OK(kvffi_answer_get_descriptors(answer, &descriptor, 1, &count, &error));
+    CHECK(descriptor.remote_offset == 3 * 96);
+    request.flags = KVFFI_REQUEST_ALIGN_HEAD | KVFFI_REQUEST_ALIGN_TAIL;
+    FAILS(KVFFI_ERR_INVALID_ARGUMENT, "give one of the two", kvffi_pair_answer(pair, &request, answer, &error));
+    request.flags = 0;
+    local.first = 3;
+    CHECK(lengths(&request, &len) == 1);
+}
+
 int main(void)
 {
     kvffi_spec *spec = spec_of(ROWS);
     OK(kvffi_pair_new(spec, spec, NULL, &pair, &error));
     OK(kvffi_answer_new(&answer, &error));
     some_layers();
+    places();
     kvffi_answer_free(answer);
     kvffi_pair_free(pair);
     kvffi_spec_free(spec);

@@ -169,7 +169,7 @@ pub(super) fn request(m: &mut Machine<'_>) -> Result<*const kvffi_request> {
     let request = kvffi_request {
         struct_size: 0,
         op: m.enumerated(0, 1)?,
-        flags: m.number32(&[by_name, by_name, KVFFI_REQUEST_LAYER_RANGE])?,
+        flags: m.number32(&[by_name, by_name, KVFFI_REQUEST_LAYER_RANGE])? | m.number32(&[0, 0, 4, 8])?,
         local,
         num_local,
         remote,

@@ -23,6 +23,12 @@ static void bytes_move_both_ways(const Worker &decode, const Worker &prefill)
     CHECK(answer.totals().bytes > 0);
     pair.answer(kvffi::with_layer_range(request, 0, 0), answer);
     CHECK(answer.totals().bytes == 0);
+    const std::vector<std::uint32_t> longer = {0, 1};
+    const kvffi_block_list longer_lists[] = {kvffi::block_list(0, longer)};
+    const kvffi_request tail = kvffi::request(KVFFI_OP_READ, local_lists, longer_lists);
+    CHECK(thrown_by([&] { pair.answer(tail, answer); }) == KVFFI_ERR_REQUEST_REFUSED);
+    pair.answer(kvffi::with_align(tail, KVFFI_REQUEST_ALIGN_TAIL), answer);
+    CHECK(answer.descriptors().at(0).remote_offset == block_bytes);
     const char *const unknown[] = {"layers.99"};
     CHECK(thrown_by([&] { pair.answer(kvffi::with_layers(request, unknown), answer); }) == KVFFI_ERR_REQUEST_REFUSED);
     pair.answer(request, answer);

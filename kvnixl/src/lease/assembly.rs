@@ -199,7 +199,8 @@ pub(crate) fn append(lists: &mut Vec<BlockList>, more: Vec<BlockList>) -> usize 
     for list in more {
         match lists.last_mut() {
             Some(last)
-                if last.group == list.group && last.first.checked_add(last.blocks.len() as u64) == Some(list.first) =>
+                if last.group == list.group
+                    && last.start().checked_add(last.blocks.len() as u64) == Some(list.start()) =>
             {
                 let before = last.blocks.capacity();
                 last.blocks.extend(list.blocks);
@@ -229,7 +230,7 @@ mod tests {
 
     fn chunk(number: u32, last: bool, first: u64, blocks: &[u32], deadline: Instant) -> Chunk {
         let blocks = blocks.iter().copied().map(BlockId).collect();
-        let lists = vec![BlockList { group: GroupId(0), first, blocks }];
+        let lists = vec![BlockList { group: GroupId(0), first: (first > 0).then_some(first), blocks }];
         Chunk { id: id(), request: RequestId::new("r").unwrap(), lists, deadline, number, last }
     }
 
@@ -245,7 +246,7 @@ mod tests {
     /// Of a reader, a message of so many lists that do not join, each of so many blocks.
     fn bulk(reader: u64, reservation: u64, number: u32, lists: u32, blocks: u32, deadline: Instant) -> Chunk {
         let id = PushId { reader: PeerId::new("decode", reader), reservation: ReservationId(reservation) };
-        let list = |group| BlockList { group: GroupId(group), first: 0, blocks: (0..blocks).map(BlockId).collect() };
+        let list = |group| BlockList { group: GroupId(group), first: None, blocks: (0..blocks).map(BlockId).collect() };
         let lists = (0..lists).map(list).collect();
         Chunk { id, request: RequestId::new("r").unwrap(), lists, deadline, number, last: false }
     }
@@ -256,7 +257,7 @@ mod tests {
         let mut assembly = Assembly::new(100);
         assert_eq!(assembly.add(chunk(0, false, 4, &[1, 2], now), now), Assembled::Partial);
         let Assembled::Whole(whole) = assembly.add(chunk(1, true, 6, &[3], now), now) else { panic!("not whole") };
-        assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: 4, blocks: [1, 2, 3].map(BlockId).into() }]);
+        assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: Some(4), blocks: [1, 2, 3].map(BlockId).into() }]);
         assert!(is_empty(&assembly));
     }
 
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(assembly.weight, weight);
         assert_eq!(assembly.add(chunk(1, false, 1, &[2], now), now), Assembled::Partial);
         let Assembled::Whole(whole) = assembly.add(chunk(2, true, 2, &[3], now), now) else { panic!("not whole") };
-        assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: 0, blocks: [1, 2, 3].map(BlockId).into() }]);
+        assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: None, blocks: [1, 2, 3].map(BlockId).into() }]);
         assert!(is_empty(&assembly));
     }
 

@@ -20,7 +20,7 @@ fn id(reservation: u64) -> PushId {
 }
 
 fn registration(reservation: u64, which: u64, deadline: Instant) -> Registration {
-    let lists = vec![BlockList { group: GroupId(0), first: 0, blocks: vec![BlockId(1), BlockId(2)] }];
+    let lists = vec![BlockList { group: GroupId(0), first: None, blocks: vec![BlockId(1), BlockId(2)] }];
     Registration { id: id(reservation), request: request(which), lists, deadline }
 }
 

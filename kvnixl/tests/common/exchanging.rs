@@ -32,7 +32,7 @@ pub fn request(name: &str) -> RequestId {
 
 /// The blocks that are reserved, in all tests.
 fn reserved() -> Vec<BlockList> {
-    vec![BlockList { group: GroupId(0), first: 0, blocks: vec![BlockId(7), BlockId(3)] }]
+    vec![BlockList { group: GroupId(0), first: None, blocks: vec![BlockId(7), BlockId(3)] }]
 }
 
 /// The peer's side: holds requests as it is told, and writes what is asked for. Part p of a request is block p; a

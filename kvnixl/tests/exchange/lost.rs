@@ -131,7 +131,7 @@ fn a_long_registration_arrives_whole_though_any_of_its_messages_is_lost() {
         });
         // More than fit into three messages; the registered spec has fewer blocks, and any number of holes.
         let blocks: Vec<BlockId> = [BlockId(1)].into_iter().chain((1..4000).map(|_| BlockId::HOLE)).collect();
-        let lists = vec![BlockList { group: GroupId(0), first: 0, blocks }];
+        let lists = vec![BlockList { group: GroupId(0), first: None, blocks }];
         let sources = vec![PushSource { peer: pair.prefill.id.clone(), lists: lists.clone() }];
         let hour = now + Duration::from_secs(3600);
         pair.decode.exchange.reserve(request(), "destination", sources, hour, now).unwrap();

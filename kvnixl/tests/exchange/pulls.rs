@@ -243,13 +243,13 @@ fn a_lease_that_several_parts_of_a_pull_read_is_completed_when_the_last_has_been
 fn a_producer_that_is_named_twice_gets_all_the_blocks_in_one_registration() {
     let mut pair = Pair::new();
     let now = pair.now;
-    let more = vec![BlockList { group: GroupId(0), first: 2, blocks: vec![BlockId(5)] }];
+    let more = vec![BlockList { group: GroupId(0), first: Some(2), blocks: vec![BlockId(5)] }];
     let sources = vec![pair.source(), PushSource { lists: more, ..pair.source() }];
     pair.decode.exchange.reserve(request(), "destination", sources, now + TTL, now).unwrap();
     pair.hold(0);
     let (id, _, lists) = pair.met();
     let all = [BlockId(2), BlockId(3), BlockId(5)].to_vec();
-    assert_eq!(lists, [BlockList { group: GroupId(0), first: 0, blocks: all }], "one that goes on is one list");
+    assert_eq!(lists, [BlockList { group: GroupId(0), first: None, blocks: all }], "one that goes on is one list");
     let error = pair.prefill.exchange.write(&id, 1, &whole(), 0, now).unwrap_err();
     assert!(
         matches!(error, Error::WriteRefused { part: 1, why: WriteRefusal::NotReady, .. }),

@@ -163,7 +163,7 @@ fn a_reservation_of_blocks_that_are_not_registered_is_refused_where_it_is_made()
     let now = pair.now;
     let list = |group, first, blocks: &[u32]| BlockList {
         group: GroupId(group),
-        first,
+        first: (first > 0).then_some(first),
         blocks: blocks.iter().copied().map(BlockId).collect(),
     };
     for (bad, text) in [
@@ -198,7 +198,7 @@ fn an_answer_for_other_blocks_than_those_that_were_reserved_is_not_written() {
     let options = kvplan::PairOptions { op: Op::Write, ..kvplan::PairOptions::default() };
     let plan = kvplan::PairPlan::new(local.spec(), &layout, &options).unwrap();
     let list = |blocks: &[u32]| {
-        vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
+        vec![BlockList { group: GroupId(0), first: None, blocks: blocks.iter().copied().map(BlockId).collect() }]
     };
     let mut answer = kvplan::Descriptors::new();
     let wrong = kvplan::Request { op: Op::Write, local: list(&[1, 2]), remote: list(&[2, 7]), ..Default::default() };

@@ -143,7 +143,7 @@ impl Pair {
     }
 
     pub(crate) fn source(&self) -> PushSource {
-        let lists = vec![BlockList { group: GroupId(0), first: 0, blocks: vec![BlockId(2), BlockId(3)] }];
+        let lists = vec![BlockList { group: GroupId(0), first: None, blocks: vec![BlockId(2), BlockId(3)] }];
         PushSource { peer: self.prefill.id.clone(), lists }
     }
 }

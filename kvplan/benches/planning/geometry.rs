@@ -116,6 +116,6 @@ pub(crate) fn hybrid48(tp: Shard, num_blocks: u64) -> ValidSpec {
 pub(crate) fn fragmented(len: u32, num_blocks: u32) -> Request {
     let local = (0..len).map(|i| BlockId(i * 2 % num_blocks + u32::from(i * 2 >= num_blocks)));
     let remote = (0..len).map(|i| BlockId(num_blocks - 1 - i));
-    let list = |blocks: Vec<BlockId>| vec![BlockList { group: GroupId(0), first: 0, blocks }];
+    let list = |blocks: Vec<BlockId>| vec![BlockList { group: GroupId(0), first: None, blocks }];
     Request { op: Op::Read, local: list(local.collect()), remote: list(remote.collect()), ..Request::default() }
 }

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | who serves whom: which units this source owes this destination ([`serve`](crate::serve)) | `tests/src/judge`, which lets any holder serve and wants every byte of a deployment exactly once: `prop_deployments_deliver_every_byte_once_and_touch_nothing_else` |
 //! | [`ValidSpec::units_of`](kvspec::ValidSpec::units_of): the units that a rank holds | the same, which has a rule of its own (`first_unit`) |
-//! | which lists may be answered at all (`lists`) | `kvplan/tests/refusals.rs`, fault by fault |
+//! | which lists may be answered at all (`lists`), and where those begin that do not say it (`align`) | `kvplan/tests/refusals.rs`, fault by fault; `align`'s tests, which try every prompt |
 //! | the part formula, block lists and holes, as words of the two specs and the request | the same, which copies bytes as well (`tests/src/memory.rs`) |
 //!
 //! | concept | module |
@@ -81,7 +81,7 @@ impl PairPlan {
         let remote = Listed { spec: &self.remote, lists: &request.remote };
         let (destination, source) = op.destination_first(local, remote);
         let wanted = wanted(&self.local, &self.remote, &request.layers)?;
-        let (needed, zero) = needed(destination, source, wanted.as_ref(), &mut steps)?;
+        let (needed, zero) = needed(destination, source, (op, request.align), wanted.as_ref(), &mut steps)?;
         same_zero(&zero, answer.zero())?;
 
         let oriented = |d: &Descriptor| {

@@ -6,12 +6,16 @@ use kvspec::{Axis, BlockId, GroupId, Layer, LayerName, Part, StorageIndex, Usage
 
 use super::Steps;
 use super::error::VerifyError;
+use crate::align;
 use crate::descriptor::ZeroRange;
 use crate::layers::Layers;
+use crate::lists::Places;
 use crate::names::PartsByName;
 use crate::refusal::RequestError;
-use crate::request::BlockList;
+use crate::request::{Align, BlockList, Op};
+use crate::schedule::Schedule;
 use crate::serve::served_units;
+use crate::timeline::Timeline;
 
 /// Bytes that must get from a source to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,16 +62,27 @@ impl<'a> Listed<'a> {
 pub(super) fn needed(
     destination: Listed<'_>,
     source: Listed<'_>,
+    (op, align): (Op, Option<Align>),
     wanted: Option<&HashSet<&str>>,
     steps: &mut Steps,
 ) -> Result<(Vec<Needed>, Vec<ZeroRange>), VerifyError> {
+    let mut places = Places::default();
     let (mut needed, mut zero) = (Vec::new(), Vec::new());
     for (to, from) in shares(destination.spec, source.spec, wanted) {
         steps.spend(destination.lists.len() as u64 + source.lists.len() as u64)?;
         let Some(list) = destination.of(to.group) else { continue };
-        let empty = BlockList { group: from.group, first: 0, blocks: Vec::new() };
+        let empty = BlockList { group: from.group, first: None, blocks: Vec::new() };
         let source_list = source.of(from.group).unwrap_or(&empty);
-        share_of_lists((&to, list), (&from, source_list), (&mut needed, &mut zero), steps)?;
+        let here = align::Listed { time: Timeline::of(destination.spec, to.group), list };
+        let there = align::Listed { time: Timeline::of(source.spec, from.group), list: source_list };
+        let (local, remote) = op.local_first(here, there);
+        // Ranks that never hold the same position owe each other nothing, wherever their lists begin.
+        let (local, remote) = match Schedule::meet(local.time, remote.time) {
+            true => places.of(align, local, remote)?,
+            false => (local.list.start(), remote.list.start()),
+        };
+        let (first, source_first) = op.destination_first(local, remote);
+        share_of_lists((&to, list, first), (&from, source_list, source_first), (&mut needed, &mut zero), steps)?;
     }
     needed.sort_unstable();
     join(&mut needed);
@@ -153,17 +168,17 @@ fn shares<'a>(
 
 /// The cells of one part in the listed blocks.
 fn share_of_lists(
-    (to, list): (&Share<'_>, &BlockList),
-    (from, source_list): (&Share<'_>, &BlockList),
+    (to, list, first): (&Share<'_>, &BlockList, u64),
+    (from, source_list, source_first): (&Share<'_>, &BlockList, u64),
     (needed, zero): (&mut Vec<Needed>, &mut Vec<ZeroRange>),
     steps: &mut Steps,
 ) -> Result<(), VerifyError> {
     let (to_axes, from_axes) = (axes(to.part), axes(from.part));
     let cell_steps = (1 + to_axes.len() + from_axes.len()) as u64;
     let held = |block: u64| -> Option<BlockId> {
-        source_list.blocks.get(usize::try_from(block.checked_sub(source_list.first)?).ok()?).copied()
+        source_list.blocks.get(usize::try_from(block.checked_sub(source_first)?).ok()?).copied()
     };
-    for (&block, index) in list.blocks.iter().zip(list.first..).filter(|(block, _)| !block.is_hole()) {
+    for (&block, index) in list.blocks.iter().zip(first..).filter(|(block, _)| !block.is_hole()) {
         for segment in segments(to.deal, from.deal, index, steps)? {
             let held = held(segment.source_block);
             for (state, source_state) in segment.states(to, from) {

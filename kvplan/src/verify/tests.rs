@@ -27,7 +27,7 @@ fn spec(block_tokens: u64, middle_travels: bool) -> ValidSpec {
 }
 
 fn list(blocks: &[u32]) -> Vec<BlockList> {
-    vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
+    vec![BlockList { group: GroupId(0), first: None, blocks: blocks.iter().copied().map(BlockId).collect() }]
 }
 
 /// Local block 5 from the peer's block 2.

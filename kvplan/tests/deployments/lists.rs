@@ -139,7 +139,7 @@ pub(super) fn lists(
         {
             *block = BlockId::HOLE;
         }
-        lists.push(BlockList { group: GroupId(u32::try_from(id).expect("small")), first: entry.first, blocks });
+        lists.push(BlockList { group: GroupId(u32::try_from(id).expect("small")), first: Some(entry.first), blocks });
     }
     lists
 }

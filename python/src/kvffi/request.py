@@ -8,7 +8,7 @@ import operator
 import struct
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 
 from . import _declarations as c
 from ._checked import text, unfit
@@ -31,7 +31,7 @@ class BlockList(NamedTuple):
     """Blocks of one group on one side, in the order of the sequence.
 
     `blocks` are ids, `HOLE` for a hole: a list, or an array of integers; an array of uint32 is not copied. `first` is
-    the list index of the first of them: a prefix hit starts late.
+    the list index of the first of them: a prefix hit starts late. 0 says nothing: see `align` of a `Request`.
     """
 
     group: int
@@ -43,7 +43,11 @@ class BlockList(NamedTuple):
 Lists = Union[Iterable[BlockList], Mapping[int, "BlockIds"]]
 
 
+# Where lists begin that do not say it.
+Align = Literal["head", "tail"]
+
 _OPS = words("OP")
+_ALIGN = {"head": c.KVFFI_REQUEST_ALIGN_HEAD, "tail": c.KVFFI_REQUEST_ALIGN_TAIL}
 _REQUEST_SIZE = ctypes.sizeof(c.Request)
 _BLOCK_LIST_SIZE = ctypes.sizeof(c.BlockList)
 _BYTE = ctypes.c_char
@@ -111,6 +115,10 @@ class Request:
 
     An array of uint32 is borrowed, so what is written to it later changes the request.
 
+    `align`: where lists begin whose `first` is 0. With None, two such lists that meet are whole prompts, and have as
+    many blocks as one prompt fills on either side; `RequestError` if they do not. "head": at the start of the sequence,
+    whatever their lengths. "tail": so that both end with the prompt, of which one of them is the whole.
+
     `layers`: names of the layers to move, or a `range` of indices in the spec of this worker; None for all. What lies
     together within them moves together, as with all.
 
@@ -120,7 +128,15 @@ class Request:
 
     __slots__ = ("_keep", "_memory")
 
-    def __init__(self, op: Op, *, local: Lists, remote: Lists, layers: Iterable[str] | range | None = None) -> None:
+    def __init__(
+        self,
+        op: Op,
+        *,
+        local: Lists,
+        remote: Lists,
+        layers: Iterable[str] | range | None = None,
+        align: Align | None = None,
+    ) -> None:
         fields: list[Any] = []
         keep: list[object] = []
         num_local = _flatten(local, fields, keep)
@@ -134,6 +150,10 @@ class Request:
             known = number("OP", op)
         sides = (first_list, num_local, first_remote, num_remote)
         flags, *chosen = _ALL_LAYERS if layers is None else _layers(layers, keep)
+        if align is not None:
+            if align not in _ALIGN:
+                raise ValueError(f"align is {align!r}; give 'head' or 'tail'")
+            flags |= _ALIGN[align]
         try:
             packed.pack_into(memory, 0, _REQUEST_SIZE, known, flags, *sides, *chosen, *fields)
         except struct.error:

@@ -71,7 +71,7 @@ fn spec(role: &str, tp: Shard) -> (Vec<u64>, impl Fn(&[u64]) -> ValidSpec) {
 fn lists(role: &str, op: Op) -> Vec<BlockList> {
     let list = |group, blocks: &[u32]| BlockList {
         group: GroupId(group),
-        first: 0,
+        first: None,
         blocks: blocks.iter().copied().map(BlockId).collect(),
     };
     match (role, op) {

@@ -101,7 +101,7 @@ impl<'a> Expectation<'a> {
                 continue;
             }
             for (offset, block) in list.blocks.iter().enumerate().filter(|(_, block)| !block.is_hole()) {
-                let entry = list.first + offset as u64;
+                let entry = list.start() + offset as u64;
                 let mut cells = Vec::new();
                 for_each_cell(&destination.spec, layer, part, entry, block.0, |cell| cells.push(cell));
                 let tokens = block_tokens(&destination.spec, layer, entry);
@@ -177,7 +177,7 @@ fn stored_cells(source: &Worker) -> HashMap<Key<'_>, Stored> {
         for (layer_index, layer) in spec.layers.iter().enumerate().filter(|(_, layer)| layer.group == list.group) {
             for (part_index, part) in layer.parts.iter().enumerate().filter(|(_, part)| !is_idle(spec, layer, part)) {
                 for (offset, block) in list.blocks.iter().enumerate().filter(|(_, block)| !block.is_hole()) {
-                    let entry = list.first + offset as u64;
+                    let entry = list.start() + offset as u64;
                     for_each_cell(spec, layer, part, entry, block.0, |cell: Cell<'_>| {
                         let row = Row { family: rows.family(layer_index, part_index, cell.local_unit), block: block.0 };
                         stored.insert(cell.key, Stored { place: cell.place, row, group: layer.group.0 });
@@ -216,7 +216,7 @@ fn is_hole(source: &Worker, key: &Key<'_>) -> bool {
         Usage::State => key.slot,
     };
     source.lists.iter().filter(|list| list.group == layer.group).any(|list| {
-        let offset = entry.checked_sub(list.first).and_then(|offset| usize::try_from(offset).ok());
+        let offset = entry.checked_sub(list.start()).and_then(|offset| usize::try_from(offset).ok());
         offset.and_then(|offset| list.blocks.get(offset)).is_some_and(|block| block.is_hole())
     })
 }
@@ -250,8 +250,8 @@ fn may_be_zero(source: &Worker, key: &Key<'_>, tokens: &[u64]) -> bool {
     let hull = match list {
         None => 0..rank,
         Some(list) => {
-            let first = list.first * runs_a_block * size + rank;
-            let last = ((list.first + list.blocks.len() as u64) * runs_a_block - 1) * size + rank;
+            let first = list.start() * runs_a_block * size + rank;
+            let last = ((list.start() + list.blocks.len() as u64) * runs_a_block - 1) * size + rank;
             (first + 1).saturating_sub(size)..last + size
         }
     };

@@ -177,7 +177,7 @@ impl Worker {
         let (caches, peer, _) = self.connected("plan")?;
         let plan = PairPlan::new(&caches.spec, peer.layout(), &PairOptions { op, ..PairOptions::default() })?;
         let list = |blocks: &[u32]| {
-            vec![BlockList { group: GroupId(0), first: 0, blocks: blocks.iter().copied().map(BlockId).collect() }]
+            vec![BlockList { group: GroupId(0), first: None, blocks: blocks.iter().copied().map(BlockId).collect() }]
         };
         let others = if self.role == Role::Prefill { &lists.decode } else { &lists.prefill };
         let request = Request { op, local: list(self.own(lists)), remote: list(others), ..Request::default() };

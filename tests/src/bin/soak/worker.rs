@@ -195,7 +195,7 @@ impl Worker {
 
 /// A list of a request's blocks.
 pub(crate) fn list(first: u64, blocks: &[u32]) -> BlockList {
-    BlockList { group: GroupId(0), first, blocks: blocks.iter().copied().map(BlockId).collect() }
+    BlockList { group: GroupId(0), first: Some(first), blocks: blocks.iter().copied().map(BlockId).collect() }
 }
 
 fn commands() -> Receiver<String> {
