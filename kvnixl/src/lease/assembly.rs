@@ -257,7 +257,10 @@ mod tests {
         let mut assembly = Assembly::new(100);
         assert_eq!(assembly.add(chunk(0, false, 4, &[1, 2], now), now), Assembled::Partial);
         let Assembled::Whole(whole) = assembly.add(chunk(1, true, 6, &[3], now), now) else { panic!("not whole") };
-        assert_eq!(whole.lists, [BlockList { group: GroupId(0), first: Some(4), blocks: [1, 2, 3].map(BlockId).into() }]);
+        assert_eq!(
+            whole.lists,
+            [BlockList { group: GroupId(0), first: Some(4), blocks: [1, 2, 3].map(BlockId).into() }]
+        );
         assert!(is_empty(&assembly));
     }
 

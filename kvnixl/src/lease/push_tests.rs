@@ -134,7 +134,7 @@ fn registrations_and_their_blocks_are_bounded() {
 fn lists_without_blocks_take_room_too() {
     let now = Instant::now();
     let mut book = PushBook::new(PushOptions { max_blocks: 40, ..PushOptions::default() });
-    let lists = vec![BlockList { group: GroupId(0), first: 0, blocks: Vec::new() }; 2];
+    let lists = vec![BlockList { group: GroupId(0), first: None, blocks: Vec::new() }; 2];
     assert_eq!(book.register(Registration { lists, ..registration(1, 0, now + SECOND) }, None, now), Admission::Full);
 }
 
