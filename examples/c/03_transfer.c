@@ -107,8 +107,7 @@ static int decode(int channel)
     check("pair", kvffi_pair_new(spec, layout, NULL, &pair, &error));
     check("answer", kvffi_answer_new(&answer, &error));
     const kvffi_block_list local = {0, 0, 0, TO, 3}, remote = {0, 0, 0, FROM, 3};
-    kvffi_request request = KVFFI_REQUEST_INIT;
-    request.local = &local, request.num_local = 1, request.remote = &remote, request.num_remote = 1;
+    const kvffi_request request = {sizeof request, KVFFI_OP_READ, .local = &local, .num_local = 1, .remote = &remote, .num_remote = 1};
     check("request", kvffi_pair_answer(pair, &request, answer, &error));
     kvffi_transfer *transfer = NULL;
     const kvffi_transfer_options options = {sizeof options, (const uint8_t *)"done", 4, 10000, NULL, 0, NULL};
