@@ -231,7 +231,7 @@ def test_a_local_plan_has_ranges_regions_and_members(decode: kvffi.Spec) -> None
         with pytest.raises(kvffi.ArgumentError, match="-1 is not in the range"):
             plan.members(-1)
         for wrong in ("1", 1.5, None):
-            with pytest.raises(kvffi.ArgumentError, match="region is of type .*, not int"):
+            with pytest.raises(kvffi.ArgumentError, match=r"region is of type .*, not int"):
                 plan.members(wrong)  # type: ignore[arg-type]
 
 
