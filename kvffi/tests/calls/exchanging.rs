@@ -120,8 +120,11 @@ fn push(m: &mut Machine<'_>) -> Result<()> {
         kvffi_peer_get_info(peers[0], &raw mut info, std::ptr::null_mut());
         info
     };
+    // Those that `answer_with` is for.
+    let blocks = [3_u32, 1];
+    let list = kvffi_block_list { group: 0, reserved: 0, first: 0, blocks: blocks.as_ptr(), num_blocks: blocks.len() };
     let source =
-        kvffi_push_source { peer: info.name, incarnation: info.incarnation, lists: std::ptr::null(), num_lists: 0 };
+        kvffi_push_source { peer: info.name, incarnation: info.incarnation, lists: &raw const list, num_lists: 1 };
     let (reservation, lease) = (m.memory(&[0]), m.memory(&[0]));
     call!(m, kvffi_exchange_reserve(decode, c"r".as_ptr(), 1, &raw const source, 1, 1000, reservation))?;
     call!(m, kvffi_exchange_hold(prefill, c"r".as_ptr(), 2, 1, 2, lease))?;
