@@ -22,7 +22,7 @@ use crate::transfer::Shared;
 use crate::transport::{Piece, Progress, RequestFailed, Route, TransportRequest};
 
 /// Time between two looks at requests that may have settled since their peer is gone.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// A transfer, as the posting thread and the copy threads work on it.
 #[derive(Debug)]
@@ -311,7 +311,7 @@ impl Job {
         }
         let start = Instant::now();
         let mut made = route.request(self.op, &self.peer, &request.0)?;
-        let mut probe = self.probe(request, route)?;
+        let probe = self.probe(request, route)?;
         let prepared = Instant::now();
         let posting = match gate {
             Some(gate) if gate.is_wanted() => {
@@ -325,7 +325,7 @@ impl Job {
         }
         let posted = made.post();
         self.shared.count_request(prepared - start, posting.elapsed());
-        if let Some(mut probe) = probe.take() {
+        if let Some(mut probe) = probe {
             probe.is_due = true;
             self.work().probes.push(probe);
         }

@@ -15,12 +15,9 @@ use crate::crew::Crew;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::inbox::{Inbox, Pause, Refused};
-use crate::job::Job;
+use crate::job::{Job, LOOK};
 use crate::transport::{Route, Transport};
 use crate::wake::Wake;
-
-/// Time between two looks at requests that may have settled since their peer is gone.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The threads' handle.
 #[derive(Debug)]
